@@ -18,8 +18,9 @@ def test_ctrl_c_stops_the_turn_keeps_the_conversation_and_twice_leaves(tmp_path)
         chat.wait_idle()
         chat.say("Count.")
         chat.wait("word word")
+        chat.type("half a", CTRL_C)
+        chat.wait("stopped; the conversation is kept\n\n› half a")
         chat.type(CTRL_C)
-        chat.wait("stopped; the conversation is kept")
         chat.wait_idle()
         chat.say("Go on.")
         chat.wait("and go on")
@@ -86,9 +87,10 @@ def test_what_is_typed_during_a_turn_waits_for_its_end(tmp_path):
         chat.say("first")
         chat.wait("slow slow")
         chat.say("typed ahead")
+        chat.wait("› typed ahead\n\ngpt-4.1")  # below what is going on, above the status line
         chat.wait("Second.")
         assert at.server.received[1].body["messages"][-1]["content"] == "typed ahead"
-        assert chat.everything.count("typed ahead") == 1  # it did not show while the answer was written
+        assert chat.everything.count("typed ahead") == 1  # what showed meanwhile is gone
 
 
 def test_typed_before_the_question_is_no_answer(tmp_path):

@@ -119,3 +119,24 @@ def test_a_key_that_the_settings_name_and_nobody_has_set(tmp_path):
     done = penstock("chat", "-p", "one", PENSTOCK_CONFIG=str(config), HOME=str(tmp_path))
     assert done.code == 2
     assert "OWN_SERVER_KEY is not set; set it to the key for models.example" in done.err
+
+
+_LOADED = """
+import sys, penstock.cli.screen as screen
+from penstock.cli.main import main
+say = screen.Screen.say
+def first(self, text):
+    say(self, f"{text} before the agent: {'penstock.loop' not in sys.modules and 'numpy' not in sys.modules}")
+    screen.Screen.say = say
+screen.Screen.say = first
+sys.exit(main(["chat", "--model", "gpt-4.1", *sys.argv[1:]]))
+"""
+
+
+def test_the_banner_stands_before_anything_slow_and_what_is_typed_meanwhile_is_not_lost(tmp_path):
+    with stage(tmp_path, ["Heard."]) as at:
+        command = (sys.executable, "-c", _LOADED)
+        with ChatScreen(*at.args(), command=command, cwd=at.work, HOME=str(tmp_path)) as chat:
+            chat.say("early words")
+            chat.wait(r"penstock \d\S+ before the agent: True\ngpt-4.1")
+            chat.wait("› early words\n\nHeard.")

@@ -24,7 +24,7 @@ HOMES = {
     "compress": "compress:run",
     "explain": "explain:run",
     "tokens": "tokens:run",
-    "chat": "chat.command:run",
+    "chat": "chat:run",
     "trajectories": "trajectories:run",
     "sessions list": "sessions:run_list",
     "sessions show": "sessions:run_show",

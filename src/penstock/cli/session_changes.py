@@ -25,9 +25,19 @@ if TYPE_CHECKING:
 
     from penstock.stores.values import ExpiredConversation
 
-__all__ = ["pin_text", "run_delete", "run_expire", "run_pin", "run_undo", "undo_text", "unpin_text"]
+__all__ = [
+    "DECLINED",
+    "confirm",
+    "pin_text",
+    "run_delete",
+    "run_expire",
+    "run_pin",
+    "run_undo",
+    "undo_text",
+    "unpin_text",
+]
 
-_DECLINED = 130
+DECLINED = 130
 
 
 def run_undo(args: argparse.Namespace) -> int:
@@ -54,11 +64,13 @@ def run_pin(args: argparse.Namespace) -> int:
     pinned, handle = args.action == "pin", args.handle.lower()
     with open_store_of(args, must_exist=True) as store:
         session = Session.resume(store, find_conversation(store, args.id).id)
+        before = store.pins(session.id)
         in_view = session.pin(handle) if pinned else True
         if not pinned:
             session.unpin(handle)
-        pins = [name_message(place + 1) for place in sorted(store.pins(session.id))]
-    text = pin_text(handle, in_view=in_view) if pinned else unpin_text(handle)
+        after = store.pins(session.id)
+    pins = [name_message(place + 1) for place in sorted(after)]
+    text = pin_text(handle, in_view=in_view) if pinned else unpin_text(handle, was_pinned=before != after)
     more = {"whole_in_view": in_view} if pinned else {}
     return _report(args, text, {"id": session.row.conversation, "pins": pins, **more})
 
@@ -70,9 +82,9 @@ def pin_text(handle: str, *, in_view: bool) -> str:
     return f"{handle} is not in the view in full: the next compaction restores it, and later ones keep it"
 
 
-def unpin_text(handle: str) -> str:
+def unpin_text(handle: str, *, was_pinned: bool) -> str:
     """Returns what an unpin means from now on."""
-    return f"{handle} is no longer pinned"
+    return f"{handle} is no longer pinned" if was_pinned else f"{handle} was not pinned"
 
 
 def run_delete(args: argparse.Namespace) -> int:
@@ -80,11 +92,11 @@ def run_delete(args: argparse.Namespace) -> int:
     with open_store_of(args, must_exist=True) as store:
         session = find_conversation(store, args.id)
         length = store.log_tip(session.id).length
-        if not args.yes and not _confirm(
+        if not args.yes and not confirm(
             f"delete {session.conversation} with its {pluralise(length, 'message')}?"
         ):
             print("penstock: nothing was deleted", file=sys.stderr)
-            return _DECLINED
+            return DECLINED
         gone = store.delete(session.id)
     text = f"deleted {session.conversation} and {pluralise(gone, 'message')} that no other conversation has"
     return _report(args, text, {"id": session.conversation, "deleted_messages": gone})
@@ -99,9 +111,9 @@ def run_expire(args: argparse.Namespace) -> int:
     with open_store_of(args, keep_expired=True, must_exist=True) as store:
         gone = store.due(now - days * DAY_SECONDS)
         if gone and not args.dry_run:
-            if not args.yes and not _confirm(f"delete {_count(gone)} not used for {pluralise(days, 'day')}?"):
+            if not args.yes and not confirm(f"delete {_count(gone)} not used for {pluralise(days, 'day')}?"):
                 print("penstock: nothing was deleted", file=sys.stderr)
-                return _DECLINED
+                return DECLINED
             with ProgressLine("deleting"):
                 gone = expire(store, now, days)
     report = {
@@ -125,7 +137,7 @@ def _count(gone: Sequence[ExpiredConversation]) -> str:
     return pluralise(len(gone), "conversation")
 
 
-def _confirm(question: str) -> bool:
+def confirm(question: str) -> bool:
     """Asks at the terminal; true for a yes. Raises SettingsError where there is no terminal to ask at."""
     if sys.stdin is None or sys.stderr is None or not sys.stdin.isatty():
         raise SettingsError("deleting cannot be undone, and there is no terminal to ask at: add --yes")

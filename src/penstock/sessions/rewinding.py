@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.conversation.view import Compaction, Piece
     from penstock.stores.store import Store
 
-__all__ = ["REWOUND", "Rewound", "describe_rewind", "rewind_view", "standing_pins"]
+__all__ = ["REWOUND", "Rewound", "describe_rewind", "rewind_view", "rewound_positions", "standing_pins"]
 
 REWOUND = "rewound"  # in a receipt: how many messages the record took out; no compaction has it
 GONE = "gone"  # beside it: where they stand in the log, as [first, end] of each stretch
@@ -33,14 +33,14 @@ class Rewound(NamedTuple):
     gone: list[int]
 
 
-def rewind_view(records: Sequence[Compaction], length: int, count: int) -> Rewound:
-    """Returns the view of a log of `length` messages without the last `count` that it tells of.
+def rewind_view(
+    records: Sequence[Compaction], length: int, count: int, gone: frozenset[int] = frozenset()
+) -> Rewound:
+    """Returns the view of a log of `length` messages without the last `count` that were not rewound before (`gone`).
 
-    `records` are those that hold, the oldest first. Messages that a handoff stands for count, too.
+    `records` are those that hold, the oldest first. Messages that left the view count, too, with or without a handoff.
     """
-    newest = records[-1] if records else None
-    told = [] if newest is None else sorted(_told_positions(newest))
-    told += range(0 if newest is None else newest.length, length)
+    told = [position for position in range(length) if position not in gone]
     split = max(0, len(told) - count)
     left = set(told[:split])
     base = next((one for one in reversed(records) if _summarised(one) <= left), None)
@@ -63,17 +63,15 @@ def describe_rewind(rewound: Rewound) -> dict[str, Any]:
 
 def standing_pins(store: Store, session_id: str) -> frozenset[int]:
     """Returns the positions of pinned messages, without those that were rewound: they stay away until that is undone."""
+    return store.pins(session_id) - rewound_positions(store, session_id)
+
+
+def rewound_positions(store: Store, session_id: str) -> frozenset[int]:
+    """Returns the positions of all messages that rewinds have taken out."""
     receipts = (row.receipt for row in store.compactions(session_id) if REWOUND in row.receipt)
-    gone = {
+    return frozenset(
         place for receipt in receipts for first, end in receipt.get(GONE, ()) for place in range(first, end)
-    }
-    return store.pins(session_id) - gone
-
-
-def _told_positions(compaction: Compaction) -> set[int]:
-    """Returns the positions of all messages that the view of a compaction holds, shortens or summarises."""
-    standing = {piece.position for piece in compaction.pieces if not isinstance(piece, Handoff)}
-    return standing | _summarised(compaction)
+    )
 
 
 def _summarised(compaction: Compaction) -> set[int]:

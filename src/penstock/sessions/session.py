@@ -43,7 +43,7 @@ from penstock.sessions.pins import stands_whole
 from penstock.sessions.quality import measure_qualities, read_receipt
 from penstock.sessions.results import READ_FILE
 from penstock.sessions.retention import honour_retention
-from penstock.sessions.rewinding import describe_rewind, rewind_view, standing_pins
+from penstock.sessions.rewinding import describe_rewind, rewind_view, rewound_positions, standing_pins
 from penstock.sessions.stored_view import read_view
 from penstock.sessions.workings import Workings, new_session_id
 from penstock.stores.store import require_store
@@ -260,7 +260,7 @@ class Session:
             raise SettingsError(f"n is {count!r}; give the number of messages to take back, at least 1")
         base = self.workings.standing()
         records = [row.compaction for row in self.store.compactions(self.id)]
-        rewound = rewind_view(records, base.tip.length, count)
+        rewound = rewind_view(records, base.tip.length, count, rewound_positions(self.store, self.id))
         if not rewound.gone:
             return []
         compaction = Compaction(base.tip.id, base.tip.length, rewound.pieces)

@@ -31,7 +31,7 @@ import numpy as np
 from penstock.writing.asked import weigh_words
 from penstock.writing.reading import Speaker, spoken_text
 from penstock.writing.values import sub_words
-from penstock.writing.vocabulary import SHAPES, Kind, Label
+from penstock.writing.vocabulary import IS_KEY, SHAPES, Kind, Label
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -217,13 +217,11 @@ class _Looks(NamedTuple):
     @classmethod
     def of(cls, index: Index, live: Live) -> _Looks:
         vocabulary, count = index.vocabulary, len(index.in_sources)
-        is_key = np.zeros(count, np.bool_)
-        is_key[[key for key in vocabulary.keys if key < count]] = True
         return cls(
             vocabulary.kinds()[:count],
             vocabulary.shapes()[:count].astype(np.int64),
             vocabulary.word_counts()[:count],
-            is_key,
+            index.labels & IS_KEY > 0,
             _relation(index, live.request),
             _relation(index, live.work),
         )

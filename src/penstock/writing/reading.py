@@ -36,7 +36,7 @@ from penstock.writing.excerpts import excerpts, lay_out_redacted
 from penstock.writing.handoff import HandoffEntry, HandoffSection, parse_handoff
 from penstock.writing.ledger import Fact, facts_in
 from penstock.writing.state import signs_in
-from penstock.writing.vocabulary import FoundValues, Vocabulary, sorted_distinct
+from penstock.writing.vocabulary import IS_KEY, FoundValues, Vocabulary, sorted_distinct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -253,8 +253,12 @@ class Reader:
         source_of = np.repeat(np.repeat(np.arange(len(block)), sizes), counts)
         width = max(1, len(vocabulary))
         distinct = sorted_distinct(source_of * width + found.ids)
-        keys: set[str] = set().union(*(draft.keys for draft in block))
-        vocabulary.keys.update(vocabulary.numbers_of(keys).tolist())
+        labels = found.labels
+        for place, draft in enumerate(block):
+            if draft.keys:
+                rows = slice(*found.starts[[ends[place] - sizes[place], ends[place]]].tolist())
+                is_key = np.isin(found.ids[rows], vocabulary.numbers_of(draft.keys))
+                labels[rows] |= (is_key * IS_KEY).astype(np.uint8)
         offsets = array("i", [0])
         offsets.frombytes(np.cumsum(lengths + 1, dtype=np.intc).tobytes())
         values = _Block(
@@ -262,7 +266,7 @@ class Reader:
             offsets,
             counts,
             found.ids,
-            found.labels,
+            labels,
             found.words,
             found.word_counts,
             (distinct % width).astype(np.int32),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BUCKETS",
+    "IS_KEY",
     "LONGEST_SHAPE",
     "SHAPES",
     "UNKNOWN",
@@ -95,6 +96,7 @@ for _label, _words in _LABEL_WORDS.items():
 
 UNKNOWN = -1
 _LABEL_BITS = 7
+IS_KEY = 1 << _LABEL_BITS  # beside the labels: the value names others in JSON
 LONGEST_SHAPE = 63  # bytes: longer values are of one length
 SHAPES = (LONGEST_SHAPE + 1) << 8
 _END = "\x00"  # the token between two texts that go through the vocabulary as one
@@ -123,7 +125,6 @@ class Vocabulary:
     """The values met so far, each with a number, in the order of meeting. It only grows."""
 
     def __init__(self) -> None:
-        self.keys: set[int] = set()  # the values that name others in JSON
         self._interner = Interner()
         self._tokens = _Tokens()
         # One row per value: its kind, its shape, and how many words it has (at least 1, since it divides).

@@ -11,14 +11,17 @@ from importlib.util import find_spec
 import pytest
 
 from penstock.cli.chat.commands import COMMANDS, parse_command, run_command
+from penstock.cli.chat.lines import compaction_lines
 from penstock.cli.chat.model import ModelChooser, ModelWish
 from penstock.cli.chat.state import Chat, ChatHost, ChatSetup
 from penstock.cli.screen import Screen
+from penstock.cli.tokens import percent
 from penstock.errors import SettingsError, UnknownHandle, UnknownSession
 from penstock.loop.events import Compacted, Noticed
+from penstock.measure.usage import Usage
 from penstock.settings import ModelSettings, RecallSettings, Settings
 from penstock.stores.store import open_store
-from penstock.testing import ScriptedProvider
+from penstock.testing import Reply, ScriptedProvider
 
 pytestmark = pytest.mark.outside
 
@@ -88,6 +91,12 @@ def test_unknown_commands_are_answered_with_the_nearest(tmp_path, monkeypatch):
     async def act(person):
         assert await person.command("/compres x") == ["unknown command /compres; did you mean /compress?"]
         assert await person.command("/zzzz") == ["unknown command /zzzz; see /help"]
+        assert await person.command("/clear") == [
+            "unknown command /clear; did you mean /new? (start a new conversation; this one is kept)"
+        ]
+        assert "/compress" in (await person.command("/compact"))[0]
+        with pytest.raises(EOFError):
+            await person.command("/quit")
 
     acted(["."], tmp_path, monkeypatch, act)
 
@@ -134,6 +143,9 @@ def test_compress_undo_and_what_is_said_from_the_second_time_on_once(tmp_path, m
         made = [one for one in person.heard if isinstance(one, Compacted)]
         assert len(made) == 1
         assert made[0].receipt.tokens_after < made[0].receipt.tokens_before
+        told = compaction_lines(made[0], waited=True)[0].partition(";")[0]
+        messages, *parts = map(int, re.findall(r"\d+", told))
+        assert messages == sum(parts) == 12
         after = person.chat.status.prompt_tokens
         assert after < before
         (said,) = await person.command("/undo")
@@ -169,6 +181,7 @@ def test_pin_and_unpin(tmp_path, monkeypatch):
         (said,) = await person.command("/pin")
         assert said.startswith("pinned: m1; messages are m1 to m4")
         assert await person.command("/unpin m1") == ["m1 is no longer pinned"]
+        assert await person.command("/unpin m1") == ["m1 was not pinned"]
         assert (await person.command("/unpin"))[0].startswith("pinned: nothing")
         with pytest.raises(UnknownHandle, match="m99"):
             await person.command("/pin m99")
@@ -184,9 +197,9 @@ def test_context_usage_insights_sessions_and_search(tmp_path, monkeypatch):
         context = await person.command("/context")
         assert re.match(r"\d,\d\d\d of 32,000 tokens, [\d.]+% of the window", context[0])
         assert context[1] == "compaction starts at 27,200; /compress starts it now"
-        assert [line.split("  ")[1] for line in context[2:]] == [
-            "system prompt", "tool schemas", "user", "assistant text",
-        ]  # fmt: skip
+        kinds = [line.split("  ")[1] for line in context[2:]]
+        assert kinds[:4] == ["system prompt", "tool schemas", "user", "assistant text"]
+        assert kinds[-1] == "free"
         usage = await person.command("/usage")
         assert usage[1].split()[:2] == ["gpt-4.1", "1"]
         assert usage[-1] == "no compactions"
@@ -201,6 +214,31 @@ def test_context_usage_insights_sessions_and_search(tmp_path, monkeypatch):
         assert "worker 21 of order 48039" in found
 
     acted([paragraphs(0)], tmp_path, monkeypatch, act)
+
+
+@pytest.mark.parametrize(("reported", "named"), [(9_000, "more"), (300, "less"), (None, "")])
+def test_context_adds_up_to_the_window_and_names_what_the_provider_counts(
+    tmp_path, monkeypatch, reported, named
+):
+    async def act(person):
+        before = await person.command("/context")
+        assert "provider" not in "".join(before)  # it has reported nothing yet
+        await person.says("Where does worker 21 write to?")
+        head, _, *rows = await person.command("/context")
+        used, window = (int(one.replace(",", "")) for one in re.findall(r"[\d,]+(?= of| tokens)", head))
+        cells = [re.fullmatch(r"  (\S.*?)  +(-?[\d,]+)  +(<?-?[\d.]+)%", line) for line in rows]
+        tokens = [int(one[2].replace(",", "")) for one in cells]
+        assert sum(tokens) == window == 32_000
+        assert cells[-1][1] == "free"
+        assert sum(tokens[:-1]) == used
+        shares = [float(one[3].lstrip("<")) for one in cells]
+        assert shares == pytest.approx([count / 320 for count in tokens], abs=0.6)
+        assert percent(used / window) in head
+        if named:
+            assert cells[-2][1] == f"the provider counts {named}"
+
+    usage = reported and Usage(input_tokens=reported, output_tokens=9)
+    acted([Reply(paragraphs(0), usage=usage)], tmp_path, monkeypatch, act)
 
 
 def test_resume_takes_the_model_that_the_conversation_had(tmp_path, monkeypatch):
@@ -276,6 +314,41 @@ def test_new_and_resume_and_nothing_empty_is_left_behind(tmp_path, monkeypatch):
         assert len(person.server.received[-1].body["messages"]) == 4  # a system prompt and three messages
 
     acted(["Yes."], tmp_path, monkeypatch, act)
+
+
+def test_a_resumed_conversation_shows_its_last_answer_as_it_looked(tmp_path, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    answer = (
+        "# Found\n\nTwo **files**:\n\n- `a.py`\n- `b.py`\n\n```python\n" + "x = 1\n" * 30 + "```\n\nThe end."
+    )
+    screen = Screen(Terminal(), bars=True, columns=60)
+
+    async def act(person):
+        await person.says("Look\n for them.")
+        await person.command("/new")
+        looks = await run_command(parse_command("/resume"), person.chat, screen)
+        assert [line for line in looks[2:] if line][:8] == [
+            "you:    Look for them.",
+            "answer:",
+            "Found",
+            "Two files:",
+            " • a.py",
+            " • b.py",
+            "  x = 1",
+            "  x = 1",
+        ]
+        assert looks[-1] == "…"
+        assert len(looks) < 25
+        await person.command("/new")
+        plain = await person.command("/resume")
+        assert "Two **files**:" in plain  # for a script: as it was written
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "60")
+    acted([answer], tmp_path, monkeypatch, act)
 
 
 def test_another_model_of_the_same_server(tmp_path, monkeypatch):

@@ -60,6 +60,8 @@ RECEIPT = Receipt(
     messages_after=12,
     target_tokens=5_000,
     kept=11,
+    elided=3,
+    summarised=26,
 )
 
 
@@ -141,6 +143,15 @@ def test_the_status_line_fits_any_terminal(columns):
     assert width_of(text_of(status_line(STATUS, columns))) <= columns
 
 
+def test_the_gauge_is_the_last_to_go():
+    texts = [text_of(status_line(STATUS, columns)) for columns in range(4, 120)]
+    assert all("31%" in text for text in texts)
+    assert all("31% of 200k" in text for text in texts[8:])
+    whole = [text for text in texts if "claude-sonnet-4-5" in text]
+    assert all("━" in text for text in whole)  # the name of the model goes before the bar does
+    assert "━" in text_of(status_line(STATUS, 30))
+
+
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "0"), (9_999, "9,999"), (32_000, "32k"), (1_000_000, "1M"), (1_048_576, "1.05M")]
 )
@@ -167,12 +178,19 @@ def test_a_tool_in_one_line(columns):
 def test_what_is_said_of_a_compaction():
     by_hand = Compacted(RECEIPT, "asked for by hand", 1.26)
     assert compaction_lines(by_hand, waited=True) == [
-        "compressed 40 → 12 messages, 9,000 → 4,500 tokens (50% of before), waited 1.3 s"
+        "compressed 40 messages: 26 summarised, 3 shortened, 11 kept; 9,000 → 4,500 tokens (50% of before), waited 1.3 s"
     ]
     prepared = Compacted(RECEIPT, "27,300 tokens have reached the threshold of 27,200", 0.0)
     assert compaction_lines(prepared, waited=False) == [
-        "compressed 40 → 12 messages, 9,000 → 4,500 tokens (50% of before), prepared in the background",
+        (
+            "compressed 40 messages: 26 summarised, 3 shortened, 11 kept; 9,000 → 4,500 tokens (50% of before), "
+            "prepared in the background"
+        ),
         "  why now: 27,300 tokens have reached the threshold of 27,200",
+    ]
+    in_place = msgspec.structs.replace(RECEIPT, messages_after=40, kept=31, elided=9, summarised=0)
+    assert compaction_lines(Compacted(in_place, "asked for by hand", 0.0), waited=True) == [
+        "compressed 40 messages: 9 shortened, 31 kept; 9,000 → 4,500 tokens (50% of before)"
     ]
     worse = msgspec.structs.replace(RECEIPT, outcome="degraded", reason="no model answered")
     assert compaction_lines(Compacted(worse, "asked for by hand", 0.0), waited=True)[1:] == [
@@ -222,6 +240,60 @@ def shown(events):
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
+def test_a_command_that_failed_shows_its_last_lines_and_any_can_be_unfolded():
+    console = Console(file=io.StringIO(), width=60, color_system=None, force_terminal=False)
+    view = TurnView(console, lambda columns: status_line(STATUS, columns))
+    assert view.unfold() == ["no command has run yet"]
+    for call, failed in (("a", False), ("b", True)):
+        view(ToolStarted(call, "terminal", f"make {call}"))
+        for n in range(30):
+            view(ToolLine(call, f"{call} line {n}\x1b[2J"))
+        view(ToolEnded(call, "terminal", "exit code 0", is_error=failed, seconds=0.0))
+    view(ToolStarted("c", "read_file", "a.py"))  # has no lines to unfold
+    view(ToolEnded("c", "read_file", "12 lines", is_error=False, seconds=0.0))
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert lines == [
+        "✓ terminal make a → exit code 0",
+        "✗ terminal make b → exit code 0",
+        *(f"  b line {n}[2J" for n in range(25, 30)),
+        "✓ read_file a.py → 12 lines",
+    ]
+    assert view.unfold() == ["terminal make b", *(f"  b line {n}[2J" for n in range(30))]
+    assert view.unfold()[0] == "terminal make a"
+    assert view.unfold() == ["no earlier command; Ctrl-O begins again with the last one"]
+    assert view.unfold()[0] == "terminal make b"
+
+
+@given(st.lists(st.booleans(), max_size=8))
+def test_notices_never_fall_into_the_middle_of_an_answer(noticed):
+    answer = "".join(f"Paragraph {n} of the answer.\n\n" for n in range(8))
+    pieces = [answer[at : at + 30] for at in range(0, len(answer), 30)]
+    told = []
+    for at, piece in enumerate(pieces):
+        told.append(Said(piece))
+        if at < len(noticed) and noticed[at]:
+            told.append(Noticed("warn", f"notice {at}"))
+    lines = [line for line in shown([*told, TurnEnded("done", 1, 1.0)]) if line]
+    assert lines == [
+        *(f"Paragraph {n} of the answer." for n in range(8)),
+        *(f"notice {at}" for at, one in enumerate(noticed) if one),
+    ]
+
+
+def test_what_is_typed_during_a_turn_is_shown_below_it():
+    console = Console(file=io.StringIO(), width=30, height=20, color_system=None, force_terminal=True)
+    typed = "one\ntwo\nthree\n" + "x" * 40 + "the end\x1b[2J"
+    view = TurnView(console, lambda columns: status_line(STATUS, columns), lambda: typed)
+    view.start("waiting for the model")
+    lines = console.file.getvalue().splitlines()
+    view.stop()
+    assert [line.rstrip() for line in lines if line.startswith("› ")] == [
+        "› two",
+        "› three",
+        "› xxxxxxxxxxxxxthe end\\x1b[2J",
+    ]
+
+
 def test_a_turn_that_needs_everything():
     lines = shown(
         [
@@ -245,8 +317,8 @@ def test_a_turn_that_needs_everything():
         "I look.",
         "✓ terminal make → exit code 0",
         "prompt too long: compacting to 500 tokens, then asking again",
-        "compressed 40 → 12 messages, 9,000 → 4,500 tokens (50% of",
-        "  before)",
+        "compressed 40 messages: 26 summarised, 3 shortened, 11 kept;",
+        "  9,000 → 4,500 tokens (50% of before)",
         "  why now: it was refused",
         "42,500 of 50,000 tokens",
         "Done: it",

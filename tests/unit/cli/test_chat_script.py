@@ -178,6 +178,80 @@ def test_a_conversation_of_another_dialect_is_refused_with_a_way_out(penstock, t
     assert_one_clear_error(ran, "stored in the dialect anthropic", "gpt-4.1 speaks chat", "--dialect chat")
 
 
+def test_a_prompt_that_is_a_command_is_carried_out_and_not_sent(chat):
+    long = "\n".join(f"worker {i} of order {48_000 + i} wrote /srv/{i}.csv in {i * 3} ms" for i in range(350))
+    with scripted_provider([long, "A summary of the orders.", "Short."], repeat_last=True) as server:
+        new = chat(server, "-p", "/usage")
+        assert (new.code, new.text) == (0, "no requests yet\n")
+        assert "this is a new conversation: --resume goes on with the last one" in new.err
+        assert json.loads(chat(server, "-p", "/usage", "--json").text)["steps"] == 0
+        chat(server, "-p", "List them.")
+        usage = chat(server, "--resume", "-p", "/usage")
+        assert (usage.code, usage.text.split()[:4]) == (0, ["model", "requests", "prompt", "cached"])
+        assert "new conversation" not in usage.err
+        assert len(server.received) == 1
+        made = chat(server, "--resume", "-p", "/compress order 48013")
+        assert made.code == 0
+        assert made.text.startswith("compressed ")
+        assert json.loads(chat(server, "--resume", "-p", "/undo", "--json").text)["text"].startswith("undid ")
+        assert chat(server, "--resume", "-p", "/quit").out == b""
+        asked = len(server.received)
+        assert_one_clear_error(chat(server, "--resume", "-p", "/show m99"), "m99")
+        assert_one_clear_error(chat(server, "-p", "/usag"), "unknown command /usag", "/usage")
+        assert len(server.received) == asked
+        chat(server, "-p", "/etc/hosts is empty")
+        chat(server, "-p", "/help\nis what I typed")
+        assert len(server.received) == asked + 2
+
+
+def test_a_window_that_was_given_is_kept_for_the_next_time(chat):
+    with scripted_provider(["Yes."], repeat_last=True) as server:
+        chat(server, "-p", "Hello.", "--context-length", "20k")
+        assert "of 20,000 tokens" in chat(server, "--resume", "-p", "/context").text
+        assert "window 20,000 tokens" in chat(server, "--resume", "-p", "/model").text
+        assert (
+            "of 30,000 tokens" in chat(server, "--resume", "-p", "/context", "--context-length", "30k").text
+        )
+        assert "of 30,000 tokens" in chat(server, "--resume", "-p", "/context").text
+        first = json.loads(chat(server, "--resume", "-p", "Again.", "--json").text)["session"]
+        chat(server, "-p", "A new one has the window of its model.")
+        assert "of 1,000,000 tokens" in chat(server, "--resume", "-p", "/context").text
+        assert "20,000" not in chat(server, "--resume", first, "--model", "gpt-4.1-mini", "-p", "/model").text
+
+
+@pytest.mark.parametrize("answer", ["n", "y"])
+def test_a_resume_into_a_smaller_window_asks_first(chat, monkeypatch, answer):
+    long = "\n".join(f"worker {i} of order {48_000 + i} wrote /srv/{i}.csv in {i * 3} ms" for i in range(350))
+    asked, opened = [], []
+
+    async def open_terminal(_chat, session_id):
+        opened.append(session_id)
+        return 0
+
+    def confirm(question):
+        asked.append(question)
+        return answer == "y"
+
+    with scripted_provider([long, long, "Short."], repeat_last=True) as server:
+        chat(server, "-p", "List them.")
+        chat(server, "--resume", "-p", "Again.")
+        monkeypatch.setattr("penstock.cli.chat.command.is_interactive", lambda prompt: prompt is None)
+        monkeypatch.setattr("penstock.cli.chat.command.confirm", confirm)
+        monkeypatch.setattr("penstock.cli.chat.terminal.TerminalChat.run", open_terminal)
+        assert chat(server, "--resume").code == 0
+        assert (len(asked), len(opened)) == (0, 1)
+        assert chat(server, "--resume", "--context-length", "12k").code == (0 if answer == "y" else 130)
+        assert re.fullmatch(
+            r"this conversation takes [\d,]+ tokens and had a window of 1,000,000; in the 12,000 of gpt-4.1 it is "
+            r"compacted first \(/undo takes that back\)\. Go on\?",
+            asked[0],
+        )
+        assert len(opened) == (2 if answer == "y" else 1)
+        assert chat(server, "--resume", "--context-length", "12k", "--yes").code == 0
+        assert chat(server, "--resume", "--context-length", "900k").code == 0  # smaller, and all of it fits
+        assert len(asked) == 1
+
+
 def test_the_log_says_what_became_of_the_context(chat, tmp_path):
     words = "".join(f"word {n} of many, " for n in range(2_000))
     options = ("--log", "context.log", "--context-length", "18000", "--set", "context.economics=off")

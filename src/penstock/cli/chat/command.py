@@ -14,21 +14,25 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.accounts.conversations import find_conversation, iterate_conversations
+from penstock.cli.chat import is_interactive
 from penstock.cli.chat.model import ModelChooser, ModelWish, NoModel, read_route
-from penstock.cli.chat.script import ScriptChat, is_interactive, read_prompt
+from penstock.cli.chat.script import ScriptChat, read_prompt
 from penstock.cli.chat.state import ChatSetup
 from penstock.cli.failure import BAD_INPUT
 from penstock.cli.options import carry_store
 from penstock.cli.screen import printable
+from penstock.cli.session_changes import DECLINED, confirm
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
 from penstock.errors import SettingsError, UnknownSession, name_install
+from penstock.planning.policy import Policy
+from penstock.sessions.session import Session
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from penstock.cli.chat.model import ModelChoice
+    from penstock.cli.chat.model import ModelChoice, Route
     from penstock.settings import Settings
     from penstock.stores.store import Store
     from penstock.stores.values import SessionRow
@@ -54,12 +58,20 @@ def run(args: argparse.Namespace) -> int:
         resumed = _find_resumed(store, args.resume)
         wish = ModelWish.of(args, settings.model)
         chooser = ModelChooser(stack, wish, _confirm_host if person else None)
+        route = read_route(store, resumed) if resumed else None
         try:
-            choice = chooser.choose_first(resumed, read_route(store, resumed) if resumed else None)
+            choice = chooser.choose_first(resumed, route)
         except NoModel as error:
             print(f"penstock: {error}", file=sys.stderr)
             return BAD_INPUT
-        settings = _with_window(settings, choice.model.name, args.context_length)
+        if args.context_length is not None:
+            choice = msgspec.structs.replace(choice, context_length=args.context_length)
+        settings = choice.settle_window(settings)
+        if resumed and person and not args.yes:
+            question = _would_be_compacted(settings, store, resumed, choice, route)
+            if question and not confirm(question):
+                print("penstock: nothing was changed", file=sys.stderr)
+                return DECLINED
         setup = ChatSetup(
             settings=settings,
             store=store,
@@ -138,9 +150,18 @@ def _find_resumed(store: Store, given: str | None) -> SessionRow | None:
     raise UnknownSession("there is no conversation to resume yet; start one with penstock chat")
 
 
-def _with_window(settings: Settings, model: str, tokens: int | None) -> Settings:
-    """Returns the settings with the given window for the first model, and for no other."""
-    if tokens is None:
-        return settings
-    known = msgspec.structs.replace(settings.model, name=model, context_length=tokens)
-    return msgspec.structs.replace(settings, model=known)
+def _would_be_compacted(
+    settings: Settings, store: Store, row: SessionRow, choice: ModelChoice, route: Route | None
+) -> str:
+    """Returns what to ask before a conversation goes on in a smaller window than it had; empty where all of it fits."""
+    session = Session(store, msgspec.structs.replace(row, model=choice.model.name), settings)
+    session.endpoint, session.workings.listed_window = choice.model.base_url, choice.window_tokens
+    window, tokens = session.window.tokens, session.estimate()
+    if route is None or window >= route.window_tokens:
+        return ""
+    if tokens < Policy.of(settings.compression, window).budgets.threshold_tokens:
+        return ""
+    return (
+        f"this conversation takes {tokens:,} tokens and had a window of {route.window_tokens:,}; in the "
+        f"{window:,} of {printable(choice.model.name)} it is compacted first (/undo takes that back). Go on?"
+    )

@@ -12,6 +12,7 @@ from penstock.accounts.conversations import list_conversations, make_title, read
 from penstock.accounts.display import SHORT_ID_CHARS, redact
 from penstock.accounts.talk import read_talk
 from penstock.accounts.usage import report_insights, report_usage
+from penstock.cli.chat.lines import strip_controls
 from penstock.cli.chat.model import read_route
 from penstock.cli.screen import align, printable, wrap
 from penstock.cli.search import reading_hint, search_lines, search_store
@@ -35,16 +36,35 @@ if TYPE_CHECKING:
     from penstock.cli.screen import Screen
     from penstock.stores.values import SessionRow
 
-__all__ = ["COMMANDS", "SlashCommand", "TypedCommand", "parse_command", "recap", "run_command"]
+__all__ = [
+    "COMMANDS",
+    "STOPPED",
+    "SlashCommand",
+    "TypedCommand",
+    "explain_unknown",
+    "parse_command",
+    "recap",
+    "run_command",
+]
+
+STOPPED = "stopped; nothing has changed"
 
 _COMMAND = re.compile(r"/([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
 _NOTHING_TO_COMPRESS = "nothing to compress: too little could be removed to be worth it"
+_ALIASES = {"quit": "exit"}
+_ELSEWHERE = {
+    "clear": "new",
+    "reset": "new",
+    "compact": "compress",
+    "cost": "usage",
+}  # as other programs call them
 _HERE = re.compile(r"here(?:\s+(\d{1,4}))?")
 _LISTED = 15
 _FOUND, _EXCERPT_CHARS = 5, 320
 _DAYS = 30
 _MOST_DAYS = 36_500
 _RECAP_CHARS = 300
+_RECAP_ANSWER_CHARS, _RECAP_LINES = 900, 14
 _SHOWN, _MOST_SHOWN = 10, 1_000  # messages of a history
 
 Act = Callable[["Chat", str, "Screen"], Awaitable[list[str]]]
@@ -61,6 +81,8 @@ class SlashCommand(NamedTuple):
     act: Act
     is_long: bool = False
     """It may take long and is reported by events, so it is shown as a turn is."""
+    is_of_talk: bool = False
+    """It is about what was said in this conversation: in a new one there is nothing for it."""
 
 
 class TypedCommand(NamedTuple):
@@ -77,15 +99,22 @@ def parse_command(line: str) -> TypedCommand | None:
     if found is None:
         return None
     word = found[1].lower()
-    return TypedCommand(word, (found[2] or "").strip(), COMMANDS.get(word))
+    return TypedCommand(word, (found[2] or "").strip(), COMMANDS.get(_ALIASES.get(word, word)))
+
+
+def explain_unknown(word: str) -> str:
+    """Returns what to say to a command that does not exist."""
+    if word in _ELSEWHERE:
+        meant = COMMANDS[_ELSEWHERE[word]]
+        return f"unknown command /{word}; did you mean /{meant.name}? ({meant.about})"
+    near = difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.5)
+    return f"unknown command /{word}; {f'did you mean /{near[0]}?' if near else 'see /help'}"
 
 
 async def run_command(parsed: TypedCommand, chat: Chat, screen: Screen) -> list[str]:
     """Carries out the command and returns what to print. Raises PenstockError."""
     if parsed.command is None:
-        near = difflib.get_close_matches(parsed.word, COMMANDS, n=1, cutoff=0.5)
-        hint = f"did you mean /{near[0]}?" if near else "see /help"
-        return [f"unknown command /{parsed.word}; {hint}"]
+        return [explain_unknown(parsed.word)]
     return await parsed.command.act(chat, parsed.argument, screen)
 
 
@@ -117,8 +146,10 @@ async def _pin(chat: Chat, argument: str, _screen: Screen) -> list[str]:
 async def _unpin(chat: Chat, argument: str, _screen: Screen) -> list[str]:
     if not argument:
         return [_pins(chat)]
-    chat.agent.session.unpin(argument)
-    return [unpin_text(argument)]
+    session = chat.agent.session
+    before = session.store.pins(session.id)
+    session.unpin(argument)
+    return [unpin_text(argument, was_pinned=session.store.pins(session.id) != before)]
 
 
 def _pins(chat: Chat) -> str:
@@ -131,11 +162,17 @@ async def _context(chat: Chat, _argument: str, screen: Screen) -> list[str]:
     status, fill = chat.status, chat.agent.fill()
     window = status.window_tokens
     head = f"{status.prompt_tokens:,} of {window:,} tokens, {percent(status.prompt_tokens / window)} of the window"
-    rows = [[kind, f"{tokens:,}"] for kind, tokens in fill.kinds.items()]
+    kinds = dict(fill.kinds)
+    more = status.prompt_tokens - fill.total_tokens  # the kinds are our own count, the head is the provider's
+    if more:
+        kinds[f"the provider counts {'more' if more > 0 else 'less'}"] = more
+    if window > status.prompt_tokens:
+        kinds["free"] = window - status.prompt_tokens
+    rows = [[kind, f"{tokens:,}"] for kind, tokens in kinds.items()]
     return [
         screen.paint(head, "bold"),
         screen.paint(f"compaction starts at {status.threshold_tokens:,}; /compress starts it now", "dim"),
-        *bar_rows(rows, list(fill.kinds.values()), fill.total_tokens, screen),
+        *bar_rows(rows, list(kinds.values()), window, screen),
     ]
 
 
@@ -186,11 +223,11 @@ async def _resume(chat: Chat, argument: str, screen: Screen) -> list[str]:
 
 def _choose_own_model(chat: Chat, row: SessionRow) -> tuple[ModelChoice, str]:
     """Returns the model that a conversation had, or the present one and why. Raises SettingsError."""
-    now = chat.choice
+    now, route = chat.choice, read_route(chat.store, row)
     if (row.model, row.dialect) == (now.model.name, now.model.dialect):
-        return now, ""
+        return now.keep_length(row, route), ""
     try:
-        return chat.setup.chooser.choose_own(row, read_route(chat.store, row)), ""
+        return chat.setup.chooser.choose_own(row, route), ""
     except SettingsError as error:
         if row.dialect != now.model.dialect:
             raise
@@ -213,15 +250,46 @@ def recap(chat: Chat, screen: Screen) -> list[str]:
     ]
     last: dict[Role, str] = {}
     for message in decode_all(dialect_named(session.row.dialect), chat.agent.context.view):
-        text = " ".join(part.text for part in message.parts if isinstance(part, Text)).strip()
+        text = "\n\n".join(part.text for part in message.parts if isinstance(part, Text)).strip()
         if text and message.role in (Role.USER, Role.ASSISTANT):
             last[message.role] = text
-    for role, who in ((Role.USER, "you"), (Role.ASSISTANT, "answer")):
-        if role in last:
-            text = " ".join(redact(last[role]).split())
-            short = text if len(text) <= _RECAP_CHARS else f"{text[:_RECAP_CHARS]}…"
-            lines += wrap(f"{who + ':':8}{printable(short)}", screen.columns, 8)
+    if Role.USER in last:
+        text = " ".join(redact(last[Role.USER]).split())
+        short = text if len(text) <= _RECAP_CHARS else f"{text[:_RECAP_CHARS]}…"
+        lines += wrap(f"you:    {printable(short)}", screen.columns, 8)
+    if Role.ASSISTANT in last:
+        answer = _shorten_markdown(redact(last[Role.ASSISTANT]))
+        shown = _render_markdown(answer, screen)
+        lines += [f"answer: {shown[0]}"] if len(shown) == 1 else ["answer:", *shown]
     return lines
+
+
+def _shorten_markdown(text: str) -> str:
+    """Returns the first lines of a text; code that is cut off is closed."""
+    lines: list[str] = []
+    room, fence = _RECAP_ANSWER_CHARS, ""
+    for line in text.splitlines():
+        if len(lines) == _RECAP_LINES or len(line) > room:
+            begun = "" if len(lines) == _RECAP_LINES or fence else line[:room]
+            return "\n".join([*lines, f"{begun}…"] if begun else [*lines, fence, "", "…"])
+        room -= len(line)
+        lines.append(line)
+        mark = line.lstrip()[:3]
+        if mark in ("```", "~~~"):
+            fence = "" if mark == fence else fence or mark
+    return text
+
+
+def _render_markdown(text: str, screen: Screen) -> list[str]:
+    """Returns the text as lines: as it looks where answers are shown on a terminal, else as it was written."""
+    if not screen.bars:
+        return [printable(line) for line in text.splitlines()]
+    from penstock.cli.chat.view import draw_markdown, make_console  # noqa: PLC0415 - needs what scripts do without
+
+    console = make_console(screen.stream, unicode=screen.unicode)
+    with console.capture() as drawn:
+        console.print(draw_markdown(strip_controls(text)))
+    return [line.rstrip() for line in drawn.get().splitlines()]
 
 
 async def _sessions(chat: Chat, _argument: str, screen: Screen) -> list[str]:
@@ -256,7 +324,7 @@ async def _help(_chat: Chat, _argument: str, screen: Screen) -> list[str]:
     lines = [
         f"{screen.paint(left, 'cyan')}  {screen.clip(right, len(left) + 2)}" for left, right in align(rows)
     ]
-    keys = "Alt-Enter, or a final \\, adds a line · Ctrl-C stops a turn · Ctrl-D exits"
+    keys = "Alt-Enter, or a final \\, adds a line · Ctrl-C stops a turn · Ctrl-O shows what a command printed · Ctrl-D exits"
     return [*lines, "", *(screen.paint(line, "dim") for line in wrap(keys, screen.columns))]
 
 
@@ -273,21 +341,22 @@ COMMANDS = {
             "compact now; keep a topic, or the last N exchanges",
             _compress,
             is_long=True,
+            is_of_talk=True,
         ),
-        SlashCommand("undo", "", "undo the last compaction", _undo),
-        SlashCommand("pin", "HANDLE", "keep a message in full in every compaction", _pin),
-        SlashCommand("unpin", "HANDLE", "no longer keep it in full", _unpin),
+        SlashCommand("undo", "", "undo the last compaction", _undo, is_of_talk=True),
+        SlashCommand("pin", "HANDLE", "keep a message in full in every compaction", _pin, is_of_talk=True),
+        SlashCommand("unpin", "HANDLE", "no longer keep it in full", _unpin, is_of_talk=True),
         SlashCommand("context", "", "what fills the window", _context),
-        SlashCommand("usage", "", "usage and cost, and what compaction saved", _usage),
+        SlashCommand("usage", "", "usage and cost, and what compaction saved", _usage, is_of_talk=True),
         SlashCommand("insights", "[DAYS]", "recent usage, by model and by day", _insights),
         SlashCommand("new", "", "start a new conversation; this one is kept", _new),
         SlashCommand("model", "[NAME]", "switch to another model", _model, is_long=True),
         SlashCommand("resume", "[ID]", "return to another conversation, or to the previous one", _resume),
         SlashCommand("sessions", "", "list conversations", _sessions),
         SlashCommand("search", "QUERY", "search all conversations", _search),
-        SlashCommand("history", "[N]", "the last N messages of this conversation", _history),
-        SlashCommand("show", "HANDLE", "a message in full", _show),
+        SlashCommand("history", "[N]", "the last N messages of this conversation", _history, is_of_talk=True),
+        SlashCommand("show", "HANDLE", "a message in full", _show, is_of_talk=True),
         SlashCommand("help", "", "this list", _help),
-        SlashCommand("exit", "", "leave the chat", _exit),
+        SlashCommand("exit", "", "leave the chat; so does /quit", _exit),
     )
 }

@@ -7,12 +7,14 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application.current import get_app
+from prompt_toolkit.application import get_app, run_in_terminal
 from prompt_toolkit.completion import Completer, Completion
-from prompt_toolkit.filters import Always, Condition
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import Always, Condition, has_focus
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-from prompt_toolkit.input.typeahead import clear_typeahead
+from prompt_toolkit.input.typeahead import clear_typeahead, get_typeahead, store_typeahead
 from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.output.color_depth import ColorDepth
 from prompt_toolkit.styles import Style
 
@@ -21,16 +23,19 @@ from penstock.config import data_folder, wants_colour
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
     from prompt_toolkit.formatted_text import AnyFormattedText
+    from prompt_toolkit.input import Input
     from prompt_toolkit.key_binding import KeyPressEvent
+    from prompt_toolkit.key_binding.key_processor import KeyPress
 
     from penstock.cli.chat.lines import StatusFragment
 
-__all__ = ["CtrlC", "LineReader", "SlashCompleter", "make_history_file"]
+__all__ = ["CtrlC", "LineReader", "SlashCompleter", "TypeAhead", "make_history_file"]
 
 _STYLE = Style.from_dict(
     {
@@ -43,6 +48,7 @@ _STYLE = Style.from_dict(
     }
 )
 _MENU_ROWS = 7
+_ENTERS = (Keys.ControlM, Keys.ControlJ)
 _FIRST_WORD = re.compile(r"/(\w*)")
 
 
@@ -80,8 +86,65 @@ class SlashCompleter(Completer):
             )
 
 
+class TypeAhead:
+    """Collects the keys that are pressed while a turn goes on, for the prompt after it."""
+
+    def __init__(self, source: Input) -> None:
+        self._source = source
+        self._keys: list[KeyPress] = []
+        self._attached: AbstractContextManager[None] | None = None
+
+    @property
+    def text(self) -> str:
+        """The text that the keys make; an Enter ends a line."""
+        text = ""
+        for press in self._keys:
+            if press.key in _ENTERS:
+                text += "\n"
+            elif press.key == Keys.ControlH:
+                text = text[:-1]
+            elif press.key == Keys.ControlU:
+                text = text[: text.rfind("\n") + 1]
+            elif press.key == Keys.BracketedPaste or not isinstance(press.key, Keys):
+                text += press.data.replace("\r", "\n")
+        return text
+
+    def start(self) -> None:
+        """Begins to collect, with the keys that the last prompt has left over."""
+        if self._attached is None:
+            self._keys += get_typeahead(self._source)
+            self._attached = self._source.attach(self._collect)
+            self._attached.__enter__()
+
+    def pause(self) -> None:
+        """Leaves the keys to others, until `start`."""
+        if self._attached is not None:
+            self._attached.__exit__(None, None, None)
+            self._attached = None
+
+    def hand_over(self) -> None:
+        """Ends, and has the next prompt take the keys as if they were pressed there."""
+        self.pause()
+        store_typeahead(self._source, [*self._keys, *self._source.flush_keys()])
+        self._keys.clear()
+
+    def take_text(self) -> str:
+        """Ends, and returns the text for a person to look at, who has stopped what went on: it is not sent."""
+        if self._attached is not None:
+            self._collect()  # the keys right before Ctrl-C
+        self.pause()
+        text = self.text.strip("\n")
+        self._keys.clear()
+        return text
+
+    def _collect(self) -> None:
+        self._keys += self._source.read_keys()
+        if self._source.closed:
+            self.pause()
+
+
 class LineReader:
-    """Reads inputs at a terminal. `status` returns the status line for a number of columns.
+    """Reads inputs at a terminal. `status` returns the status line for a number of columns, `unfold` prints for Ctrl-O.
 
     Signals are left to the chat: while something is read, Ctrl-C is a key.
     """
@@ -90,6 +153,7 @@ class LineReader:
         self,
         status: Callable[[int], list[StatusFragment]],
         ids: Callable[[], Sequence[tuple[str, str]]],
+        unfold: Callable[[], None],
         *,
         unicode: bool = True,
     ) -> None:
@@ -103,18 +167,23 @@ class LineReader:
             reserve_space_for_menu=_MENU_ROWS,
             multiline=True,
             prompt_continuation=lambda _width, _line, _wrapped: "  ",
-            key_bindings=_bind_keys(),
+            key_bindings=_bind_keys(unfold),
             bottom_toolbar=self._toolbar,
             style=_STYLE,
             color_depth=None if wants_colour() else ColorDepth.DEPTH_1_BIT,
             enable_open_in_editor=True,
         )
+        self.ahead = TypeAhead(self._session.input)
+        self.draft = ""  # stands in the next prompt
         for window in self._session.layout.find_all_windows():
             window.dont_extend_height = Always()  # the status line stands right below the input
 
     async def read(self) -> str:
         """Returns the next input. Raises EOFError for Ctrl-D, CtrlC for that key where nothing was typed."""
-        return await self._session.prompt_async([("class:prompt", self._mark)], handle_sigint=False)
+        draft, self.draft = self.draft, ""
+        return await self._session.prompt_async(
+            [("class:prompt", self._mark)], default=draft, handle_sigint=False
+        )
 
     def redraw(self) -> None:
         """Redraws the status line; does nothing while nothing is read."""
@@ -177,10 +246,12 @@ def _discard_typed(descriptor: int) -> None:
     termios.tcflush(descriptor, termios.TCIFLUSH)
 
 
-def _bind_keys() -> KeyBindings:
+def _bind_keys(unfold: Callable[[], None]) -> KeyBindings:
+    """Returns the keys of the input itself. While the history is searched, prompt_toolkit's own hold."""
     bindings = KeyBindings()
+    typing = has_focus(DEFAULT_BUFFER)
 
-    @bindings.add("enter")
+    @bindings.add("enter", filter=typing)
     def _(event: KeyPressEvent) -> None:
         """Enter sends; after a backslash it adds a line."""
         buffer: Any = event.current_buffer
@@ -190,17 +261,22 @@ def _bind_keys() -> KeyBindings:
         else:
             buffer.validate_and_handle()
 
-    @bindings.add("escape", "enter")
+    @bindings.add("escape", "enter", filter=typing)
     def _(event: KeyPressEvent) -> None:
         """Alt-Enter adds a line."""
         event.current_buffer.insert_text("\n")
 
-    @bindings.add("c-c")
+    @bindings.add("c-c", filter=typing)
     def _(event: KeyPressEvent) -> None:
         """Ctrl-C clears what was typed; where nothing was, it goes to the chat."""
         if event.current_buffer.text:
             event.current_buffer.reset()
         else:
             event.app.exit(exception=CtrlC)
+
+    @bindings.add("c-o", filter=typing)
+    def _(_event: KeyPressEvent) -> None:
+        """Ctrl-O shows all that a command has printed, above the prompt."""
+        run_in_terminal(unfold)
 
     return bindings

@@ -50,7 +50,7 @@ class StatusFragment(NamedTuple):
 
 
 def status_line(status: Status, columns: int, *, unicode: bool = True) -> list[StatusFragment]:
-    """Returns model, how full the window is, cost and cache hits; what does not fit is left out, the least needed first."""
+    """Returns model, how full the window is, cost and cache hits; what does not fit is left out, the gauge last."""
     full = status.prompt_tokens / status.window_tokens if status.window_tokens else 0.0
     share = f"{full:.0%} of {shorten_count(status.window_tokens)}"
     parts = [
@@ -70,7 +70,7 @@ def status_line(status: Status, columns: int, *, unicode: bool = True) -> list[S
     if status.compactions:
         parts.append([StatusFragment("dim", pluralise(status.compactions, "compaction"))])
     while len(parts) > 1 and _measure_width(parts) > columns:
-        parts.pop()
+        parts.pop(-1 if len(parts) > 2 else 0)
     if _measure_width(parts) > columns:
         return [StatusFragment("plain", share[: max(0, columns)])]
     gap = StatusFragment("dim", "  ·  " if unicode else "  |  ")
@@ -130,9 +130,14 @@ def strip_controls(text: str) -> str:
 
 
 def compaction_lines(made: Compacted, *, waited: bool) -> list[str]:
-    """Returns what a compaction did: counts before and after, why now, what went wrong, and why it may have grown."""
+    """Returns what a compaction did: to how many messages what, why now, what went wrong, and why it may have grown."""
     receipt = made.receipt
-    first, *rest = str(receipt).splitlines()
+    fates = ((receipt.summarised, "summarised"), (receipt.elided, "shortened"), (receipt.kept, "kept"))
+    first = (
+        f"compressed {pluralise(receipt.messages_before, 'message')}: "
+        f"{', '.join(f'{count:,} {fate}' for count, fate in fates if count)}; "
+        f"{receipt.tokens_before:,} → {receipt.tokens_after:,} tokens ({receipt.ratio:.0%} of before)"
+    )
     lines = [f"{first}{_format_wait(made.waited_seconds) if waited else ', prepared in the background'}"]
     if made.reason != BY_HAND:
         lines.append(f"  why now: {made.reason}")
@@ -141,7 +146,7 @@ def compaction_lines(made: Compacted, *, waited: bool) -> list[str]:
     elif receipt.reason:
         lines.append(f"  {receipt.reason}")
     if receipt.tokens_after > receipt.tokens_before:
-        lines.append(f"  {rest[-1].split(maxsplit=1)[1]}")
+        lines.append(f"  {str(receipt).splitlines()[-1].split(maxsplit=1)[1]}")
     return lines
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from penstock.providers.model import ProviderModel
-    from penstock.settings import ModelSettings
+    from penstock.settings import ModelSettings, Settings
     from penstock.stores.store import Store
     from penstock.stores.values import SessionRow
 
@@ -69,13 +69,17 @@ To make it permanent: set model.name, model.provider, model.base_url and model.a
 
 
 class Route(msgspec.Struct, frozen=True):
-    """The provider and address of a conversation's model. The variable that holds its key is left out on purpose.
+    """The provider, address and window of a conversation's model. The variable that holds its key is left out on purpose.
 
     A store may be shared: nobody who writes to it may have our keys sent to an address of theirs.
     """
 
     provider: str
     base_url: str = ""
+    context_length: int = 0
+    """The window that was given for the model with an option; 0 where none was."""
+    window_tokens: int = 0
+    """The window that the conversation had last; 0 where that is not known."""
 
 
 class ModelWish(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,6 +199,27 @@ class ModelChoice(msgspec.Struct, frozen=True, eq=False):
     """A remark for the person."""
     base_url: str = ""
     """An address that was given; empty for the provider's own."""
+    context_length: int = 0
+    """The window that was given for it with an option, now or when the conversation began; 0 where none was."""
+
+    def make_route(self, window_tokens: int) -> Route:
+        """Returns how the model is reached and the window that it has, for the next time."""
+        return Route(self.provider, self.base_url, self.context_length, window_tokens)
+
+    def keep_length(self, row: SessionRow, route: Route | None) -> ModelChoice:
+        """Returns the choice with the window that was once given for the conversation, where this is its model."""
+        if route is None or route.context_length <= 0 or row.model != self.model.name:
+            return self
+        return msgspec.structs.replace(self, context_length=route.context_length)
+
+    def settle_window(self, settings: Settings) -> Settings:
+        """Returns the settings with the window that was given for this model, and for no other."""
+        if not self.context_length:
+            return settings
+        known = msgspec.structs.replace(
+            settings.model, name=self.model.name, context_length=self.context_length
+        )
+        return msgspec.structs.replace(settings, model=known)
 
     @property
     def where(self) -> str:
@@ -202,11 +227,6 @@ class ModelChoice(msgspec.Struct, frozen=True, eq=False):
         return (
             f"{self.provider}, at {read_address(self.base_url).hostname}" if self.base_url else self.provider
         )
-
-    @property
-    def route(self) -> Route:
-        """Returns how the model is reached, for the next time."""
-        return Route(self.provider, self.base_url)
 
 
 class ModelChooser:
@@ -236,13 +256,17 @@ class ModelChooser:
 
         Raises SettingsError where there is none, and where a key or an address is missing.
         """
-        wish = self._wish if resumed is None else self._wish.for_resumed(resumed, route)
-        return self._connect_wish(wish, resumed.dialect if resumed else "")
+        if resumed is None:
+            return self._connect_wish(self._wish, "")
+        wish = self._wish.for_resumed(resumed, route)
+        return self._connect_wish(wish, resumed.dialect).keep_length(resumed, route)
 
     def choose_own(self, resumed: SessionRow, route: Route | None) -> ModelChoice:
         """Returns the model that a conversation had, whatever was named for this chat. Raises SettingsError."""
         anything = msgspec.structs.replace(self._wish, model="")
-        return self._connect_wish(anything.for_resumed(resumed, route), resumed.dialect)
+        return self._connect_wish(anything.for_resumed(resumed, route), resumed.dialect).keep_length(
+            resumed, route
+        )
 
     def _connect_wish(self, wish: ModelWish, dialect: str) -> ModelChoice:
         name = wish.model or wish.usual

@@ -9,9 +9,11 @@ import select
 import signal
 import stat
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.chat.approval import ask_on_lines
+from penstock.cli.chat.commands import explain_unknown, parse_command, run_command
 from penstock.cli.chat.lines import compaction_lines, strip_controls, tool_line, turn_end_line
 from penstock.cli.chat.state import Chat, ChatHost
 from penstock.cli.output import write_stdout
@@ -27,31 +29,22 @@ from penstock.loop.events import (
     Said,
     ToolEnded,
     ToolStarted,
+    TurnEnded,
 )
 from penstock.planning.pressure import Level
 
 if TYPE_CHECKING:
+    from penstock.cli.chat.commands import TypedCommand
     from penstock.cli.chat.model import ModelChoice
     from penstock.cli.chat.state import ChatSetup
-    from penstock.loop.events import AgentEvent, TurnEnded
+    from penstock.loop.events import AgentEvent
 
-__all__ = ["UNANSWERED", "ScriptChat", "is_interactive", "read_prompt"]
+__all__ = ["UNANSWERED", "ScriptChat", "read_prompt"]
 
 UNANSWERED = 4
 _CODES = {"done": 0, "interrupted": 130}
 _PLAIN_COLUMNS = 200
 _PATIENCE_SECONDS = 3.0  # for the first byte of a pipe, where a prompt was given besides
-
-
-def is_interactive(prompt: str | None) -> bool:
-    """Tells a conversation from a script: no prompt was given, and a person is at both ends."""
-    return (
-        prompt is None
-        and sys.stdin is not None
-        and sys.stdin.isatty()
-        and sys.stdout is not None
-        and sys.stdout.isatty()
-    )
 
 
 def read_prompt(given: str | None) -> str:
@@ -82,7 +75,7 @@ def _has_piped_input() -> bool:
 
 
 class ScriptChat:
-    """Answers one prompt."""
+    """Answers one prompt, or carries out one command."""
 
     def __init__(self, setup: ChatSetup, choice: ModelChoice, *, yes: bool, as_json: bool) -> None:
         reachable = (
@@ -94,10 +87,14 @@ class ScriptChat:
         self._said: list[str] = []
         self._about: dict[str, str] = {}
         self._waited = False  # a compaction was waited for
+        self._is_command = False
 
     async def run(self, prompt: str, session_id: str | None) -> int:
-        """Answers the prompt and returns the exit code. Raises UnknownSession, SettingsError."""
+        """Answers the prompt and returns the exit code. Raises UnknownSession, SettingsError, InputError."""
         chat = self._chat
+        parsed = None if "\n" in prompt else parse_command(prompt)
+        if parsed is not None:
+            return await self._run_command(parsed, session_id)
         chat.open(session_id)
         for line in (chat.choice.note, chat.caching_line, chat.opening_note):
             self._note(line)
@@ -112,6 +109,33 @@ class ScriptChat:
         for line in chat.summary():
             self._note(line)
         return _CODES.get(ended.reason, UNANSWERED)
+
+    async def _run_command(self, parsed: TypedCommand, session_id: str | None) -> int:
+        """Carries out a command; what it says, and what became of a compaction, goes to standard output."""
+        if parsed.command is None:
+            raise InputError(explain_unknown(parsed.word))
+        self._is_command = True
+        chat, started = self._chat, time.monotonic()
+        chat.open(session_id)
+        self._note(chat.opening_note)
+        if session_id is None and parsed.command.is_of_talk:
+            self._note("this is a new conversation: --resume goes on with the last one")
+        work = asyncio.ensure_future(run_command(parsed, chat, screen_of(sys.stdout)))
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, work.cancel)
+        reason = "done"
+        try:
+            try:
+                self._said += [f"{line}\n" for line in await work]
+            except asyncio.CancelledError:
+                reason = "interrupted"
+            except EOFError:  # /exit
+                pass
+            self._print_answer(TurnEnded(reason, 0, time.monotonic() - started))
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+            await chat.close()
+        return _CODES[reason]
 
     def _print_answer(self, ended: TurnEnded) -> None:
         text = "".join(self._said)
@@ -128,7 +152,9 @@ class ScriptChat:
             "text": text,
             "ended": ended.reason,
             "why": ended.what,
-            "session": self._chat.conversation,
+            "session": self._chat.conversation
+            if len(self._chat.agent.session)
+            else "",  # an empty one is dropped
             "model": self._chat.status.model,
             "usage": spending.to_dict(),
             "cost": spending.cost,
@@ -152,13 +178,21 @@ class ScriptChat:
             case Compacting():
                 self._waited = True
             case Compacted():
-                for line in compaction_lines(event, waited=self._waited):
-                    self._note(line)
-                self._waited = False
+                self._report_compaction(event)
             case Recovering(what=what, step=step):
                 self._note(f"{what}: {step}")
             case Noticed(level=level, text=text) if level != Level.LOG:
                 self._note(text)
+
+    def _report_compaction(self, made: Compacted) -> None:
+        """Reports a compaction: beside an answer, or as the answer to a command."""
+        lines = compaction_lines(made, waited=self._waited)
+        self._waited = False
+        if self._is_command:
+            self._said += [f"{line}\n" for line in lines]
+            return
+        for line in lines:
+            self._note(line)
 
     def _flush_remarks(self) -> None:
         """Writes what was said so far to standard error: it was on the way to the answer."""

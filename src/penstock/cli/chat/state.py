@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING
 
@@ -99,14 +100,14 @@ class Chat:
             agent = make_agent(
                 place,
                 choice.model,
-                setup.settings,
+                choice.settle_window(setup.settings),
                 session_id=session_id,
                 provider=choice.provider,
                 listed_window=choice.window_tokens,
             )
-        keep_route(self.store, agent.session.row, choice.route)
         self._drop_empty()
         self.agent = agent
+        self._keep_route()
         self._status = None
         self._visited.add(self.conversation)
         newest = self.store.newest_compaction(agent.session.id)
@@ -129,16 +130,21 @@ class Chat:
     async def switch_model(self, choice: ModelChoice) -> None:
         """Switches to another model; for a smaller window, the conversation is compacted first.
 
-        Raises SettingsError where it speaks another dialect and something was said already.
+        Raises SettingsError where it speaks another dialect and something was said already. Cancelled, it goes back.
         """
         if len(self.agent.session) == 0:
             await self.agent.aclose()
             self.choice = choice
             self.open()
             return
-        await self.agent.switch_model(choice.model, choice.provider, choice.window_tokens)
+        try:
+            await self.agent.switch_model(choice.model, choice.provider, choice.window_tokens)
+        except asyncio.CancelledError:
+            before = self.choice
+            await self.agent.switch_model(before.model, before.provider, before.window_tokens)
+            raise
         self.choice = choice
-        keep_route(self.store, self.agent.session.row, choice.route)
+        self._keep_route()
         self._status = None
 
     @property
@@ -168,6 +174,7 @@ class Chat:
     async def close(self) -> None:
         """Ends what the agent has begun. An empty conversation leaves no trace."""
         await self.agent.aclose()
+        self._keep_route()  # a server may have told its window meanwhile
         self._drop_empty()
 
     def summary(self) -> list[str]:
@@ -186,6 +193,10 @@ class Chat:
             requests += rows
             made += sum_compactions(new, rows)
         return sum_requests(requests), made
+
+    def _keep_route(self) -> None:
+        route = self.choice.make_route(self.agent.context.engine.context_length)
+        keep_route(self.store, self.agent.session.row, route)
 
     def _exists(self, conversation: str) -> bool:
         try:

@@ -10,11 +10,10 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from penstock import __version__
 from penstock.accounts.conversations import list_conversations
 from penstock.accounts.display import SHORT_ID_CHARS
 from penstock.cli.chat.approval import make_key_asker
-from penstock.cli.chat.commands import parse_command, recap, run_command
+from penstock.cli.chat.commands import STOPPED, parse_command, recap, run_command
 from penstock.cli.chat.input import CtrlC, LineReader
 from penstock.cli.chat.lines import status_line
 from penstock.cli.chat.state import Chat, ChatHost
@@ -25,7 +24,7 @@ from penstock.loop.approvals import ApprovalReply
 from penstock.measure.tokens import tokenizer_for
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
     from penstock.cli.chat.commands import TypedCommand
     from penstock.cli.chat.lines import StatusFragment
@@ -48,14 +47,18 @@ class TerminalChat:
     def __init__(self, setup: ChatSetup, choice: ModelChoice, *, yes: bool) -> None:
         self._unicode = screen_of(sys.stdout).unicode
         self._chat = Chat(setup, choice, ChatHost(tell=self._hear, ask=self._ask, yes=yes))
+        self._reader = LineReader(self._status, self._ids, self._unfold, unicode=self._unicode)
         self._view = TurnView(
-            make_console(sys.stdout, unicode=self._unicode), self._status, unicode=self._unicode
+            make_console(sys.stdout, unicode=self._unicode),
+            self._status,
+            lambda: self._reader.ahead.text,
+            unicode=self._unicode,
         )
-        self._reader = LineReader(self._status, self._ids, unicode=self._unicode)
         self._ask_with_keys = make_key_asker(self._reader.read_key)
         self._pressed = 0.0  # when Ctrl-C was last pressed at the prompt
         self._leaving = asyncio.Event()
         self._task: asyncio.Future[Any] | None = None  # the work that is being shown
+        self._stop_work: Callable[[], object]  # what Ctrl-C does to it
         self._presses = 0  # of Ctrl-C during that work
         self._reading: asyncio.Future[str] = asyncio.Future()  # the input that is being read
 
@@ -100,6 +103,11 @@ class TerminalChat:
     def _status(self, columns: int) -> list[StatusFragment]:
         return status_line(self._chat.status, columns, unicode=self._unicode)
 
+    def _unfold(self) -> None:
+        head, *lines = self._view.unfold()
+        for line in (self._screen.paint(head, "bold"), *lines):
+            self._screen.say(line)
+
     def _ids(self) -> Sequence[tuple[str, str]]:
         """Returns conversations for completion: the beginning of the id, and the title."""
         found = list_conversations(self._chat.store, _COMPLETED, with_empty=False)
@@ -107,7 +115,7 @@ class TerminalChat:
 
     def _greeting(self, *, resumed: bool) -> Iterator[str]:
         screen, status, choice = self._screen, self._chat.status, self._chat.choice
-        yield screen.paint(f"penstock {__version__}", "bold") + f"  {printable(status.model)}"
+        yield printable(status.model)
         for line in (
             choice.note,
             self._chat.caching_line,
@@ -148,7 +156,9 @@ class TerminalChat:
         try:
             if parsed is None:
                 self._screen.say("")
-                await self._work(self._chat.agent.turn(line), "waiting for the model")
+                await self._work(
+                    self._chat.agent.turn(line), "waiting for the model", self._chat.agent.interrupt
+                )
             else:
                 await self._command(parsed)
         except EOFError:
@@ -163,16 +173,20 @@ class TerminalChat:
         work = run_command(parsed, self._chat, self._screen)
         long = parsed.command is not None and parsed.command.is_long
         lines = await (self._work(work, "working") if long else work)
-        for line in lines or ():
+        for line in [STOPPED] if lines is None else lines:
             self._screen.say(line)
 
-    async def _work(self, work: Coroutine[Any, Any, Any], doing: str) -> Any:
-        """Shows long work as it goes on and returns its result; None where it was stopped.
+    async def _work(
+        self, work: Coroutine[Any, Any, Any], doing: str, interrupt: Callable[[], None] | None = None
+    ) -> Any:
+        """Shows long work as it goes on and returns its result; None where it was cancelled.
 
-        Ctrl-C interrupts the agent; a second one cancels the work and ends the chat.
+        Ctrl-C calls `interrupt`, and cancels the work where there is none; a second one also ends the chat.
         """
+        self._reader.ahead.start()
         self._view.start(doing)
         self._task, self._presses = asyncio.ensure_future(work), 0
+        self._stop_work = interrupt or self._task.cancel
         ticker = asyncio.ensure_future(self._tick())
         try:
             return await self._task
@@ -184,6 +198,10 @@ class TerminalChat:
             self._task = None
             ticker.cancel()
             self._view.stop()
+            if self._presses:
+                self._reader.draft = self._reader.ahead.take_text()
+            else:
+                self._reader.ahead.hand_over()
             self._chat.refresh()
 
     def _interrupt(self) -> None:
@@ -194,7 +212,7 @@ class TerminalChat:
                 self._reading.cancel()
             return
         self._presses += 1
-        self._chat.agent.interrupt()
+        self._stop_work()
         if self._presses > 1:
             self._leaving.set()
             self._task.cancel()
@@ -209,7 +227,8 @@ class TerminalChat:
             self._view.tick()
 
     async def _ask(self, asked: Permission) -> ApprovalReply:
-        """Asks the person; the view stands still meanwhile."""
+        """Asks the person; the view stands still meanwhile, and keys are answers."""
+        self._reader.ahead.pause()
         self._view.pause()
         rows = max(3, shutil.get_terminal_size().lines - _ROWS_BESIDE_A_QUESTION)
         try:
@@ -217,12 +236,13 @@ class TerminalChat:
         except EOFError:
             return ApprovalReply.NO
         finally:
+            self._reader.ahead.start()
             self._view.start()
 
 
 @contextmanager
 def _silent_keyboard() -> Iterator[None]:
-    """Until the end of the block, shows what is typed at a prompt only; elsewhere it waits for the next one."""
+    """Until the end of the block, has the terminal show nothing that is typed: the prompt and the view of a turn do."""
     try:
         import termios  # noqa: PLC0415 - not on every system
     except ImportError:
@@ -233,6 +253,7 @@ def _silent_keyboard() -> Iterator[None]:
     silent = termios.tcgetattr(descriptor)
     silent[0] &= ~termios.ICRNL  # so that the prompt recognises Enter
     silent[3] &= ~(termios.ECHO | termios.ICANON)
+    silent[3] |= termios.NOFLSH  # so that Ctrl-C does not discard what was typed
     termios.tcsetattr(descriptor, termios.TCSANOW, silent)
     try:
         yield

@@ -15,7 +15,7 @@ from rich.theme import Theme
 
 from penstock.cli.chat.lines import compaction_lines, strip_controls, tool_line, turn_end_line
 from penstock.cli.chat.markdown import AnswerMarkdown, markdown
-from penstock.cli.screen import clip, printable, wrap
+from penstock.cli.screen import clip, printable, width_of, wrap
 from penstock.config import wants_colour
 from penstock.loop.events import (
     Asked,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.cli.chat.lines import StatusFragment
     from penstock.loop.events import AgentEvent
 
-__all__ = ["LOOKS", "TurnView", "make_console"]
+__all__ = ["LOOKS", "TurnView", "draw_markdown", "make_console"]
 
 LOOKS = {
     "dim": "dim",
@@ -55,7 +55,10 @@ LOOKS = {
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _SPINNER_ASCII = "|/-\\"
 _TICKS_PER_SECOND = 10
-_LINES_OF_A_TOOL = 3
+_LINES_OF_A_TOOL = 3  # while it runs
+_LINES_OF_A_FAILURE = 5
+_LINES_KEPT, _TOOLS_KEPT = 1_000, 20  # for Ctrl-O
+_LINES_TYPED = 3
 _THOUGHT_CHARS = 400
 _LEAST_ROWS = 3
 
@@ -77,8 +80,8 @@ def make_console(stream: TextIO, *, unicode: bool) -> Console:
     )
 
 
-class _RunningTool(msgspec.Struct):
-    """A running tool, and the last lines of its output."""
+class _ShownTool(msgspec.Struct):
+    """A tool that runs or has run, and the lines of its output."""
 
     name: str
     about: str
@@ -87,17 +90,27 @@ class _RunningTool(msgspec.Struct):
 
 
 class TurnView:
-    """Shows the events of turns. `status` returns the status line for a number of columns."""
+    """Shows the events of turns. `status` returns the status line for a number of columns, `typed` what waits to be sent."""
 
     def __init__(
-        self, console: Console, status: Callable[[int], list[StatusFragment]], *, unicode: bool = True
+        self,
+        console: Console,
+        status: Callable[[int], list[StatusFragment]],
+        typed: Callable[[], str] = str,
+        *,
+        unicode: bool = True,
     ) -> None:
         self._console = console
         self._status = status
+        self._typed = typed
         self._unicode = unicode
         self._live: Live | None = None
         self._answer = AnswerMarkdown()
-        self._running: dict[str, _RunningTool] = {}
+        self._answering = False
+        self._notices: list[str] = []  # wait for the end of the answer
+        self._running: dict[str, _ShownTool] = {}
+        self._ended: deque[_ShownTool] = deque(maxlen=_TOOLS_KEPT)  # those that have printed something
+        self._unfolded = 0  # how many of them, from the last one on
         self._doing = ""
         self._since = 0.0
         self._thought = ""
@@ -112,6 +125,7 @@ class TurnView:
                 self._thought = ""
                 self._do("writing")
                 self._answer.add(text)
+                self._answering = True
             case Thought(text=text):
                 self._do("thinking")
                 self._thought = (self._thought + strip_controls(text))[-_THOUGHT_CHARS:]
@@ -126,9 +140,7 @@ class TurnView:
         match event:
             case ToolStarted(call_id=call, name=name, about=about):
                 self._close_answer()
-                self._running[call] = _RunningTool(
-                    name, about, time.monotonic(), deque(maxlen=_LINES_OF_A_TOOL)
-                )
+                self._running[call] = _ShownTool(name, about, time.monotonic(), deque(maxlen=_LINES_KEPT))
             case ToolLine(call_id=call, text=text):
                 if call in self._running:
                     self._running[call].lines.append(printable(strip_controls(text)))
@@ -151,7 +163,9 @@ class TurnView:
             case Recovering(what=what, step=step):
                 self._note([f"{what}: {step}"], "warn")
             case Noticed(level=level, text=text) if level != Level.LOG:
-                self._note([text], "warn")
+                self._notices.append(text)
+                if not self._answering:
+                    self._print_notices()
 
     def start(self, doing: str = "") -> None:
         """Begins to draw what is going on; without `doing`, continues after a pause."""
@@ -196,6 +210,17 @@ class TurnView:
         self._print_blocks(self._answer.take_final())
         self._live.refresh()
 
+    def unfold(self) -> list[str]:
+        """Returns all that the last command printed; called again, the one before it."""
+        if not self._ended:
+            return ["no command has run yet"]
+        if self._unfolded == len(self._ended):
+            self._unfolded = 0
+            return ["no earlier command; Ctrl-O begins again with the last one"]
+        self._unfolded += 1
+        ran = self._ended[-self._unfolded]
+        return [f"{ran.name} {printable(ran.about)}".rstrip(), *(f"  {line}" for line in ran.lines)]
+
     def _do(self, what: str) -> None:
         if what != self._doing:
             self._doing, self._since = what, time.monotonic()
@@ -205,12 +230,19 @@ class TurnView:
     def _close_answer(self) -> None:
         self._print_blocks(self._answer.take_all())
         self._thought = ""
+        self._answering = False
+        self._print_notices()
+
+    def _print_notices(self) -> None:
+        for text in self._notices:
+            self._note([text], "warn")
+        self._notices.clear()
 
     def _print_blocks(self, blocks: list[str]) -> None:
         for block in blocks:
             if self._last:
                 self._console.print()
-            self._console.print(_Trimmed(markdown(block)))
+            self._console.print(draw_markdown(block))
             self._last = "text"
 
     def _note(self, lines: list[str], look: str) -> None:
@@ -221,7 +253,7 @@ class TurnView:
                 self._console.print(Text(part, style=LOOKS[look]))
         self._last = "lines"
 
-    def _end_tool(self, event: ToolEnded, ran: _RunningTool | None) -> None:
+    def _end_tool(self, event: ToolEnded, ran: _ShownTool | None) -> None:
         if self._last == "text":
             self._console.print()
         about = ran.about if ran else ""
@@ -229,6 +261,12 @@ class TurnView:
         self._console.print(self._text(line), soft_wrap=False, no_wrap=True, overflow="crop")
         self._last = "lines"
         self._do("waiting for the model")
+        if ran is None or not ran.lines:
+            return
+        self._ended.append(ran)
+        self._unfolded = 0
+        for shown in list(ran.lines)[-_LINES_OF_A_FAILURE:] if event.is_error else ():
+            self._console.print(self._output(shown))
 
     def _end_turn(self, event: TurnEnded) -> None:
         for ran in self._running.values():
@@ -247,11 +285,17 @@ class TurnView:
 
     def _draw(self) -> RenderableType:
         columns, rows = self._console.size
-        below = [*self._tools(columns), self._activity(columns), Text(""), self._status_text(columns)]
+        below = [
+            *self._tools(columns),
+            self._activity(columns),
+            *self._typed_ahead(columns),
+            Text(""),
+            self._status_text(columns),
+        ]
         room = max(_LEAST_ROWS, rows - len(below) - 2)
         above: list[RenderableType] = []
         if (waiting := self._answer.waiting(room)).strip():
-            above = [_Trimmed(markdown(waiting), room)]
+            above = [draw_markdown(waiting, room)]
             if self._last:
                 above.insert(0, Text(""))
         elif self._last == "text":
@@ -272,11 +316,13 @@ class TurnView:
                     no_wrap=True,
                 )
             )
-            lines += [
-                Text(f"  {clip(line, columns - 3, self._unicode)}", style=LOOKS["dim"], no_wrap=True)
-                for line in one.lines
-            ]
+            lines += [self._output(line) for line in list(one.lines)[-_LINES_OF_A_TOOL:]]
         return lines
+
+    def _output(self, line: str) -> Text:
+        """Returns a line that a command printed, in one row."""
+        shown = clip(line, self._console.width - 3, self._unicode)
+        return Text(f"  {shown}", style=LOOKS["dim"], no_wrap=True)
 
     def _activity(self, columns: int) -> Text:
         if self._running:
@@ -291,6 +337,17 @@ class TurnView:
             (f"{clip(printable(said), room, self._unicode)}  {seconds:.0f} s, Ctrl-C stops", LOOKS["dim"]),
             no_wrap=True,
         )
+
+    def _typed_ahead(self, columns: int) -> list[Text]:
+        """Returns the last lines of what was typed for the next prompt; of a long one, its end."""
+        mark = "› " if self._unicode else "> "
+        lines = []
+        for line in self._typed().splitlines()[-_LINES_TYPED:]:
+            shown = printable(line)
+            while width_of(shown) > columns - 3:
+                shown = shown[1:]
+            lines.append(Text(f"{mark}{shown}", style=LOOKS["dim"], no_wrap=True))
+        return lines
 
     def _status_text(self, columns: int) -> Text:
         return self._text(self._status(columns - 1))
@@ -320,6 +377,11 @@ class _Trimmed:
         for line in lines[-self._rows :] if self._rows else lines:
             yield from line
             yield Segment.line()
+
+
+def draw_markdown(text: str, rows: int | None = None) -> RenderableType:
+    """Returns a text for a console to print, without blank lines around it; with `rows`, only its last rows."""
+    return _Trimmed(markdown(text), rows)
 
 
 def _is_blank(line: list[Segment]) -> bool:
