@@ -1,4 +1,4 @@
-"""`python -m benchmarks [speed|memory|stores|recall|search|fidelity|compactbench|engines|summaries|tasks|replay|trajectories|redaction|hostile|startup …]`: measure, and print tables."""
+"""`python -m benchmarks [speed|memory|stores|recall|search|fidelity|compactbench|engines|summaries|tasks|replay|bill|trajectories|redaction|hostile|startup …]`: measure, and print tables."""
 
 import argparse
 import datetime as dt
@@ -12,6 +12,7 @@ from benchmarks import (
     engines,
     fidelity,
     hostile,
+    live_bill,
     memory,
     practice,
     recall,
@@ -45,6 +46,7 @@ SUBJECTS: dict[str, Callable[[Options], list[Table]]] = {
     "summaries": summaries.run,
     "tasks": tasks.run,
     "replay": replay.run,
+    "bill": live_bill.run,
     "trajectories": trajectories.run,
 }
 

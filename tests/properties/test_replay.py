@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.planning.economics import Books, PricedRequest, PriceTerms, book, step
+from penstock.planning.economics import Books, PricedRequest, PriceTerms, Why, book, step
 from penstock.replay.bills import Case, bill_of, course_of, views_of
 from penstock.replay.compare import compare
 from penstock.replay.policies import (
@@ -17,6 +17,7 @@ from penstock.replay.policies import (
     NEVER,
     POLICIES,
     ReplayPolicy,
+    _default_summary_tokens,
     at_size,
     by_rule,
     in_hindsight,
@@ -101,6 +102,26 @@ def test_our_bill_is_at_most_the_twins_after_every_request(trace, case):
         books, weighed = step(books, PricedRequest(view, appended, trace.static_tokens, KEPT, warm))
         view = trace.static_tokens + KEPT if weighed.compact else view
         assert books.bill <= books.twin_bill * (1 + 1e-12)
+
+
+@SOME
+@given(trace=traces(), case=cases(summary=st.just(0)))
+def test_the_default_row_pays_for_a_model_at_the_threshold_and_for_none_below(trace, case):
+    course, default = course_of(trace, case.terms), next(one for one in POLICIES if one.default)
+    limit, asked = default.limit_tokens(case), 0
+    books, view, compacted = Books(case.terms, limit, "gated"), trace.static_tokens, []
+    summary = _default_summary_tokens(case)
+    for at, (appended, warm) in enumerate(zip(trace.appended, course.warm.tolist(), strict=True)):
+        view += appended
+        books, weighed = step(books, PricedRequest(view, appended, trace.static_tokens, KEPT, warm, summary))
+        if weighed.compact:
+            compacted.append(at)
+            asked += weighed.why is Why.LIMIT
+            view = trace.static_tokens + KEPT
+    bill = default.bill(course, case)
+    assert bill.compactions == len(compacted)
+    assert bill.output_tokens == course.output_tokens + asked * summary
+    assert prompts(bill, course, case) == pytest.approx(books.bill)
 
 
 def legal(course, case, compacted):

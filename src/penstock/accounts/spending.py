@@ -1,7 +1,7 @@
 """Adds up what requests used and cost, and what compactions cost and saved.
 
-Requests for summaries are not among the requests: what they cost stands in the receipts of the compactions that they
-were for.
+Requests for summaries are requests like others, also those whose summary was never put in place. What the receipt of a
+compaction says of its cost is in them already.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import msgspec
 from penstock.measure.prices import Money, cost_of
 from penstock.measure.usage import Usage
 from penstock.sessions.branches import TAKEN_OVER
+from penstock.sessions.metering import TURN_TASK
 from penstock.sessions.rewinding import REWOUND
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ __all__ = [
     "sum_compactions",
     "sum_requests",
 ]
-
-_TURN = "turn"  # a request that sends the view, as those for summaries and titles do not
 
 
 class Spending(msgspec.Struct, frozen=True):
@@ -113,7 +112,9 @@ def _price_compaction(row: CompactionRow, requests: Sequence[UsageRow]) -> Compa
     cost = row.receipt.get("cost")
     fewer = max(0, before - after)
     until = float("inf") if row.undone is None else row.undone
-    later = [request for request in requests if request.task == _TURN and row.created < request.at < until]
+    later = [
+        request for request in requests if request.task == TURN_TASK and row.created < request.at < until
+    ]
     prices = [cost_of(Usage(cache_read_tokens=fewer), request.model or None) for request in later]
     known = [float(price.usd) for price in prices if isinstance(price, Money)]
     savings = CompactionTotals(

@@ -16,6 +16,7 @@ from penstock.accounts.spending import (
     sum_requests,
 )
 from penstock.planning.receipt import LiveQuality
+from penstock.sessions.metering import SUMMARY_TASK
 from penstock.sessions.quality import measure_qualities
 
 if TYPE_CHECKING:
@@ -27,10 +28,14 @@ _DAY_SECONDS = 86_400
 
 
 class UsageReport(msgspec.Struct, frozen=True):
-    """Usage and cost of requests, in total and by model, and of compactions beside them."""
+    """Usage and cost of all requests, in total and by model; `summaries` are those of them that asked for a summary.
+
+    What `compactions` cost is in them.
+    """
 
     total: Spending
     models: dict[str, Spending]
+    summaries: Spending
     compactions: CompactionTotals
 
     def to_dict(self) -> dict[str, Any]:
@@ -38,6 +43,7 @@ class UsageReport(msgspec.Struct, frozen=True):
         made = self.compactions
         return {
             "total": self.total.to_dict(),
+            "summaries": self.summaries.to_dict(),
             "models": {name: spending.to_dict() for name, spending in self.models.items()},
             "compactions": {
                 "count": made.count,
@@ -58,7 +64,8 @@ def report_usage(store: Store, session_id: str | None = None) -> UsageReport:
         made = sum(
             (sum_compactions(store.compactions(tip, undone=True), ()) for tip in tips), CompactionTotals()
         )
-    return UsageReport(sum_requests(rows), group_requests(rows, lambda row: row.model), made)
+    summaries = sum_requests(row for row in rows if row.task == SUMMARY_TASK)
+    return UsageReport(sum_requests(rows), group_requests(rows, lambda row: row.model), summaries, made)
 
 
 class Insights(msgspec.Struct, frozen=True):

@@ -59,6 +59,7 @@ class AgentPlace(msgspec.Struct, frozen=True, kw_only=True):
     `before_compaction` is given the facts of the messages that are about to leave the view, and what people demand in it
     when the conversation is left, so that memory can take what must outlive it: what it writes to the memory files is in
     the system prompt from then on. Without it, memory takes what people said to remember (`agent.remember` of the settings).
+    With `prepares`, compactions are prepared beside the work: a host that ends after one turn would only throw them away.
     """
 
     folder: Path
@@ -68,6 +69,7 @@ class AgentPlace(msgspec.Struct, frozen=True, kw_only=True):
     yes: bool = False
     before_compaction: Callable[[Sequence[NewFact]], None] | None = None
     limits: TurnLimits = TurnLimits()
+    prepares: bool = True
 
 
 def make_agent(
@@ -104,6 +106,7 @@ def make_agent(
     with blame_engine(engine.name):
         engine.on_session_start(session.id, model=model.name)
     context = Context(session, engine, place.tell)
+    context.prepares = place.prepares
     workspace = Workspace.at(place.folder)
     prompt = FrozenPrompt(PromptParts(workspace=workspace, memory=memory), _read_prompt(session))
     if tidied is not None:

@@ -31,7 +31,7 @@ _DROPPED_FIRST = (3, 4, 1)  # cached, output, requests: columns that go where th
 
 
 def run_usage(args: argparse.Namespace) -> int:
-    """Shows usage by model, and what compactions cost beside it. Raises UnknownSession."""
+    """Shows usage by model, and what of it was for summaries. Raises UnknownSession."""
     with open_store_of(args, must_exist=True) as store, ProgressLine("adding up"):
         found = report_usage(store, find_conversation(store, args.id).id if args.id else None)
     screen = screen_of(sys.stdout)
@@ -43,11 +43,14 @@ def run_usage(args: argparse.Namespace) -> int:
     else:
         for line in spending_table("model", found.models, screen, found.total):
             screen.say(line)
-    made = found.compactions
-    if made.model_calls:
-        calls = pluralise(made.model_calls, "model call")
-        cost = format_sum(made.cost, made.known_cost)
-        text = f"not included: {pluralise(made.count, 'compaction')} with {calls}, {cost}"
+    asked, count = found.summaries, found.compactions.count
+    if asked.requests:
+        used = f"{asked.usage.prompt_tokens:,} tokens in, {asked.usage.output_tokens:,} out"
+        cost = format_sum(asked.cost, asked.known_cost)
+        text = (
+            f"of these for summaries: {pluralise(asked.requests, 'request')}, {used}, {cost}, "
+            f"with {pluralise(count, 'compaction')}"
+        )
         for line in wrap(text, screen.columns or _PLAIN_COLUMNS, indent=2):
             screen.say(line)
     return 0

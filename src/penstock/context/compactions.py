@@ -58,16 +58,23 @@ class PreparedCompaction(msgspec.Struct, frozen=True, eq=False):
 
 
 async def make_compaction(
-    session: Session, adapter: EngineAdapter, wish: CompactionWish, request_tokens: int
+    session: Session,
+    adapter: EngineAdapter,
+    wish: CompactionWish,
+    request_tokens: int,
+    base: ViewBase | None = None,
 ) -> PreparedCompaction:
     """Compacts the view as it stands now, beside the event loop. The store is read, and nothing is written.
 
-    Raises what the engine raises: TargetTooSmall for a target that cannot be met, EngineFailure where it fails.
+    `base` is the view to compact, with its pins, where it is not read now. Raises what the engine raises: TargetTooSmall for a target that cannot be met, EngineFailure where it fails.
     """
     pins = frozenset(session.store.pins(session.id))
     stays = standing_pins(session.store, session.id)
-    wish = msgspec.structs.replace(wish, pins=wish.pins.union(position + 1 for position in stays))
-    base = await in_thread(session.workings.standing, with_pins=True)
+    wish = msgspec.structs.replace(
+        wish, pins=wish.pins.union(position + 1 for position in stays), dialect=session.row.dialect
+    )
+    if base is None:
+        base = await in_thread(session.workings.standing, with_pins=True)
     result = await adapter.compact_view(base.view.wires, base.view.numbers, wish)
     if result is not None:
 

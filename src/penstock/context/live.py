@@ -4,6 +4,7 @@
     context.append(messages)               # log them, and send them from now on
     await context.fit(beside)              # before a request: compact where it is due or pays
     context.used(usage, sent_tokens)       # after its answer
+    context.prepare()                      # beside the work: where a compaction is near
     await context.recover(error, …)        # where the provider refused it as too large
 
 The view grows in memory with the log, so that a turn costs what it adds. A compaction is made of the view as it stood
@@ -15,6 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,15 +31,17 @@ from penstock.conversation.message import Role
 from penstock.conversation.speakers import people_in
 from penstock.conversation.wire import parse_json
 from penstock.engine.compress import run_sync
-from penstock.engine.contract import CompactionWish
+from penstock.engine.contract import Beside, CompactionWish
 from penstock.engine.registry import compacts_stored_sessions
 from penstock.engine.threads import in_thread
 from penstock.errors import EngineFailure, PenstockError, ProviderError, StoreConflict, TargetTooSmall
+from penstock.planning.economics import Why
 from penstock.planning.policy import WAYS_OUT, Compact, Guard, Policy, Trigger, Wait
 from penstock.planning.pressure import Pressure
 from penstock.planning.receipt import NOTHING_TO_DO
 from penstock.providers.address import read_address
 from penstock.providers.presets import PRESETS
+from penstock.sessions.metering import TURN_TASK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +58,7 @@ if TYPE_CHECKING:
     from penstock.planning.receipt import Receipt, SummaryCall
     from penstock.sessions.drafts import CompactionDraft
     from penstock.sessions.session import Session
+    from penstock.sessions.stored_view import ViewBase
     from penstock.stores.values import NewFact, UsageRow
 
 __all__ = ["Beside", "Context", "RefusedRequest", "tidy"]
@@ -65,16 +71,8 @@ _LEAST_BY_HAND = 1_000  # tokens: nobody gains from making less of it
 _TRUNCATED = 0.6  # of what we expect: a provider that reports less has cut the prompt without saying so
 _WORTH_A_LOOK = 4_000  # tokens: below, a small error of ours looks like a cut
 _LISTING_SECONDS = 5.0  # to wait for a provider's list of models
+_GROWTHS = 5  # requests whose growth tells whether the next one reaches the threshold
 _MOST_LISTINGS = 2  # a server that loads a model when it is first used knows no window before
-
-
-class Beside(msgspec.Struct, frozen=True):
-    """The parts of a request beside its messages: they count against the window, and are never compacted."""
-
-    system: Any = None
-    tools: Sequence[Any] = ()
-    passing: Sequence[str] = ()
-    """Texts for this request alone."""
 
 
 class RefusedRequest(msgspec.Struct, frozen=True):
@@ -94,7 +92,8 @@ class Context:
 
     A host may set `bookkeeper` (prices then decide below the threshold), `before_compaction` (given the facts of the
     messages that are about to leave) and `on_boundary` (called after each compaction: the beginning of the prompt has
-    changed anyway). `outside_tokens` is what stands beside the messages, `compactions` counts those of this process.
+    changed anyway). One that ends with its answer sets `prepares` to False: nothing would be used of what it prepares.
+    `outside_tokens` is what stands beside the messages, `compactions` counts those of this process.
     """
 
     def __init__(self, session: Session, engine: ContextEngine, tell: Callable[[ContextEvent], None]) -> None:
@@ -103,6 +102,7 @@ class Context:
         self.outside_tokens = 0
         self.compactions = 0
         self.bookkeeper: Bookkeeper | None = None
+        self.prepares = True
         self.before_compaction: Callable[[Sequence[NewFact]], None] = (
             _do_nothing  # and before all of it is left
         )
@@ -117,6 +117,8 @@ class Context:
             set()
         )  # models for summaries of which a person was told that they fail
         self._rests_below = 0  # tokens at which an engine that failed is asked again
+        self._beside = Beside()
+        self._reported: list[int] = []  # prompts of the last requests
         self._prepared: asyncio.Task[PreparedCompaction] | None = None
         self._dropped: asyncio.Task[PreparedCompaction] | None = None  # not wanted any more; may still run
         self._listings: dict[
@@ -153,6 +155,8 @@ class Context:
         self.session.refresh()
         self.session.workings.forget_report()
         self._load()
+        if self.bookkeeper is not None:
+            self.bookkeeper.resume()
         return True
 
     def read_log(self) -> list[Any]:
@@ -173,6 +177,7 @@ class Context:
 
     def weigh(self, beside: Beside) -> None:
         """Counts what stands beside the messages of the next request."""
+        self._beside = beside
         self.outside_tokens = self.session.workings.weigh_outside(tools=beside.tools, system=beside.system)
         if beside.passing:
             dialect = dialect_named(self.session.row.dialect)
@@ -238,7 +243,7 @@ class Context:
     # Before a request, after its answer, and where it was refused.
 
     async def fit(self, beside: Beside | None = None) -> None:
-        """Before a request: compacts where it is due or pays, and begins to prepare where that is near.
+        """Before a request: compacts where it is due or pays.
 
         An engine that fails, or has nothing to give, rests until there is more; the person is told of a failure.
         """
@@ -252,22 +257,24 @@ class Context:
                 made = await self._compact_as_decided(decision, tokens, weighed)
                 if made is None and not self.engine.hosting.watches_pressure:
                     self._rests_below = int(tokens * _REST)
-            elif self._may_prepare(tokens):
-                self._prepare()
         except (EngineFailure, TargetTooSmall) as error:
             self._rests_below = int(tokens * _REST)
             self._tell(Noticed("warn", f"{error}; the conversation goes on as it is"))
         if self.bookkeeper is not None:
             self.bookkeeper.book(self.tokens(), compacted=self.compactions > before)
 
-    def used(self, usage: Usage, sent_tokens: int) -> UsageRow:
-        """After an answer: books what it used, and learns from it. `sent_tokens` is what we expected of the request."""
+    def used(self, usage: Usage, sent_tokens: int, *, names_cache: bool = True) -> UsageRow:
+        """After an answer: books what it used, and learns from it. `sent_tokens` is what we expected of the request.
+
+        `names_cache` is False where the provider's report has no field for cached tokens.
+        """
         row = self.session.record_usage(usage, self.counted)
         reported = usage.prompt_tokens
         if not reported:
             return row
+        self._reported = [*self._reported[-_GROWTHS:], reported]
         if self.bookkeeper is not None:
-            self.bookkeeper.settle(usage)
+            self.bookkeeper.settle(usage, self.counted, names_cache=names_cache)
         self._try_to_tell(lambda: self._adapter.report(usage))
         if not self.engine.hosting.watches_pressure:
             self._pressure, notices = self._pressure.observe(reported)
@@ -334,7 +341,9 @@ class Context:
         done, parts = None, {}
         for size in sizes:
             target = max(1, int(size / scale) - self.outside_tokens)
-            wish = CompactionWish(target_tokens=target, most_request_tokens=most, trigger=Trigger.OVERFLOW)
+            wish = CompactionWish(
+                target_tokens=target, most_request_tokens=most, trigger=Trigger.OVERFLOW, refused=True
+            )
             try:
                 done = await self.compact(step.reason, refused.tokens, wish)
                 break
@@ -362,17 +371,23 @@ class Context:
         if isinstance(due, Compact) and self._adapter.is_due(self.view, tokens):
             return due
         if weighed is not None:
-            return policy.economy(weighed.reason, pays=weighed.compact)
+            pays = weighed.compact and weighed.why is not Why.LIMIT  # there the engine has the last word
+            return policy.economy(weighed.reason, pays=pays, model_pays=weighed.summary_tokens > 0)
         return Wait(reason="the engine finds nothing to do")
 
     def _may_prepare(self, tokens: int) -> bool:
-        if (
-            self._prepared is not None
-            or not self.engine.hosting.works_in_background
-            or tokens < self._rests_below
-        ):
+        if not self.prepares or self._prepared is not None or not self.engine.hosting.works_in_background:
             return False
-        return isinstance(self.policy.background(tokens), Compact)
+        if tokens < self._rests_below or not isinstance(self.policy.background(tokens), Compact):
+            return False
+        return self._is_worth_preparing(tokens)
+
+    def _is_worth_preparing(self, tokens: int) -> bool:
+        """Returns True where a summary will be used soon, or is paid for: below the threshold, none may make a bill rise."""
+        if self.bookkeeper is None or self.bookkeeper.can_pay(tokens, self.engine.hosting.summary_tokens):
+            return True
+        grown = [max(0, now - before) for before, now in pairwise(self._reported)]
+        return bool(grown) and tokens + median(grown) >= self.engine.threshold_tokens
 
     def _wish_for(self, decision: Compact) -> CompactionWish:
         if decision.trigger is Trigger.ECONOMY:
@@ -388,7 +403,7 @@ class Context:
         if self.bookkeeper is None or kept is None:
             return None
         static = tokens * self.outside_tokens // max(1, self.counted)  # in the provider's tokens, as the rest
-        return self.bookkeeper.weigh(tokens, static, kept)
+        return self.bookkeeper.weigh(tokens, static, kept, self.engine.hosting.summary_tokens)
 
     def _kept_where_it_pays(self) -> int | None:
         """Tokens that a compaction made for the price leaves: fewer than at the threshold of a large window."""
@@ -456,6 +471,8 @@ class Context:
             return None
         self._try_to_tell(lambda: self._adapter.switch(old_id, self.session.id, "compression"))
         self._take(made.draft, made.view_tokens)
+        if self.bookkeeper is not None:
+            self.bookkeeper.replace_view(tokens, self.tokens())
         self.compactions += 1
         self._rests_below = 0
         if not self.engine.hosting.watches_pressure:
@@ -532,9 +549,12 @@ class Context:
         self._drop_prepared()
         done = self.session.undo()
         if done:
+            before = self.tokens()
             self.session.refresh()
             self._try_to_tell(lambda: self._adapter.start(self.session.id))
             self._load()
+            if self.bookkeeper is not None:
+                self.bookkeeper.replace_view(before, self.tokens())
         return done
 
     def leave(self) -> None:
@@ -561,17 +581,34 @@ class Context:
 
     # Preparing.
 
-    def _prepare(self) -> None:
-        self._prepared = asyncio.ensure_future(self._make_beside(self.tokens()))
+    def prepare(self) -> None:
+        """After an answer: begins to prepare a compaction where one is near. The event loop must run.
 
-    async def _make_beside(self, tokens: int) -> PreparedCompaction:
-        return await note_lacking(await self._make(CompactionWish(trigger=Trigger.BACKGROUND), tokens))
+        The request that was just answered is in the provider's cache, so that a summary of it reads nearly all of it.
+        """
+        tokens = self.tokens()
+        if self._may_prepare(tokens):
+            self._prepare()
+
+    def _prepare(self) -> None:
+        wish = CompactionWish(trigger=Trigger.BACKGROUND)
+        base = self.session.workings.standing(
+            with_pins=True
+        )  # now: an answer may be logged before a thread reads
+        self._prepared = asyncio.ensure_future(self._make_beside(wish, self.tokens(), base))
+
+    async def _make_beside(self, wish: CompactionWish, tokens: int, base: ViewBase) -> PreparedCompaction:
+        return await note_lacking(await self._make(wish, tokens, base))
 
     async def _take_prepared(self, reason: str, wish: CompactionWish, tokens: int) -> PreparedCompaction:
         """Returns the compaction that was prepared, where it is what is wanted now; else one that is made now."""
         prepared = self._prepared
         self._prepared = None
-        usable = prepared is not None and wish.is_plain and not prepared.cancelled()
+        usable = (
+            prepared is not None
+            and not prepared.cancelled()
+            and (wish.is_plain or self._will_do(prepared, wish))
+        )
         # In an emergency nobody waits for a model that may be writing.
         if prepared is not None and usable and (prepared.done() or wish.may_call_model):
             if not prepared.done():
@@ -593,11 +630,29 @@ class Context:
         completed = await in_thread(complete_compaction, self.session, made, later)
         return completed if self._still_fits(completed) else made
 
-    async def _make(self, wish: CompactionWish, tokens: int) -> PreparedCompaction:
+    def _will_do(self, prepared: asyncio.Task[PreparedCompaction], wish: CompactionWish) -> bool:
+        """Returns True where what was prepared is ready and no larger than is wished for: it is paid for already."""
+        if wish.focus or wish.pins or wish.target_tokens is None or not prepared.done():
+            return False
+        return prepared.exception() is None and 0 < prepared.result().view_tokens <= wish.target_tokens
+
+    async def _make(
+        self, wish: CompactionWish, tokens: int, base: ViewBase | None = None
+    ) -> PreparedCompaction:
         if self._dropped is not None:
             await _end(self._dropped)
             self._dropped = None
-        return await make_compaction(self.session, self._adapter, wish, tokens)
+        unsent = self.bookkeeper.unsent_messages if self.bookkeeper is not None and base is None else 0
+        wish = msgspec.structs.replace(
+            wish, beside=self._beside, unsent=unsent, book_summary=self._book_summary
+        )
+        return await make_compaction(self.session, self._adapter, wish, tokens, base)
+
+    def _book_summary(self, model: str, usage: Usage) -> None:
+        """Books what a summary cost, also one that is never put in place."""
+        self.session.workings.book_summary(model, usage)
+        if self.bookkeeper is not None:
+            self.bookkeeper.spend(model, usage)
 
     def _still_fits(self, made: PreparedCompaction) -> bool:
         """Returns True where what was prepared still holds: the same pins, and room for what came since."""
@@ -731,11 +786,11 @@ async def _compact_stored(
 
 
 def _last_reported_tokens(session: Session) -> int:
-    """Returns what the provider reported for the last request of the present view and its answer, else our estimate.
+    """Returns the prompt that the provider reported for the last request of the present view, else our estimate.
 
     Never less than the estimate: tool results may have come since.
     """
     newest = session.store.newest_compaction(session.id)
     rows = session.store.usage(session_id=session.id, since=0.0 if newest is None else newest.created)
-    turns = [row.usage.total_tokens for row in rows if row.task == "turn" and row.usage.prompt_tokens]
+    turns = [row.usage.prompt_tokens for row in rows if row.task == TURN_TASK and row.usage.prompt_tokens]
     return max([session.estimate(), *turns[-1:]])

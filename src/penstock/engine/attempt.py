@@ -26,7 +26,7 @@ from penstock.writing.prompt import (
 from penstock.writing.prose import Prose, read_prose
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from penstock.engine.learned import Learned, PartNotes
     from penstock.measure.tokens import Tokenizer
@@ -46,6 +46,9 @@ __all__ = [
 _T = TypeVar("_T")
 
 _MARGIN = 0.9  # of a window: another model's tokenizer counts otherwise
+_SLACK = 1.5  # times what is to be written: models do not count their words
+_CLOSING_TOKENS = 2_000  # for the request at the end of a conversation
+_LEAST_THINKING_TOKENS = 1_000  # on top of that; with less, the answer may be cut
 _THINKING_TOKENS = 4_096  # on top of what is to be written, for models that think first
 _MOST_PARTS = 24
 _LEAST_ROOM = 400  # tokens for turns: less is no use
@@ -66,13 +69,19 @@ class Conversation(msgspec.Struct, frozen=True, eq=False):
     tools: Sequence[Any] = ()
     waits: bool = False
     """Whether a call at its end has no result yet, so that nothing can be said after it."""
+    mark: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """Places cache marks as the host's own requests have them; None where it places none."""
 
 
 class WriterMemory(msgspec.Struct, frozen=True, eq=False):
-    """Notes on the conversation and what was learned about models, where a store keeps them beyond one summariser."""
+    """Notes on the conversation and what was learned about models, where a store keeps them beyond one summariser.
+
+    `book` is told of each request which model answered it and what it used, whatever becomes of the answer.
+    """
 
     notes: PartNotes | None = None
     learned: Learned | None = None
+    book: Callable[[str, Usage], None] | None = None
 
 
 class WritingJob(msgspec.Struct, frozen=True, eq=False):
@@ -154,10 +163,8 @@ class Writing:
             return False
         if talk.model and talk.model != model.name:
             return False
-        return (
-            talk.tokens + self._limit_output(self._job.work.prose_tokens) + 2_000
-            <= self._writer.window_tokens
-        )
+        needed = int(self._job.work.prose_tokens * _SLACK) + _LEAST_THINKING_TOKENS
+        return self._room_in_conversation(talk) >= needed
 
     async def write_in_conversation(self) -> Prose:
         """Returns the handoff, asked for as the last message of the conversation.
@@ -166,13 +173,19 @@ class Writing:
         """
         talk, work = self._job.conversation, self._job.work
         assert talk is not None  # noqa: S101 - the caller looked at `fits_conversation`
-        closing = dialect_named(talk.dialect).text_message(Role.USER, closing_prompt(work))
-        if talk.dialect == "anthropic" and _count_marks(talk) < _MOST_MARKS:
-            # Without a mark nothing is read from the cache; one here finds what is before it.
-            block = {"type": "text", "text": closing_prompt(work), "cache_control": {"type": "ephemeral"}}
-            closing = {"role": "user", "content": [block]}
-        ask = Ask(messages=[*talk.messages, closing], system=talk.system, tools=talk.tools)
-        return _require_handoff(await self._ask_for_text(ask, work.prose_tokens, talk.tokens))
+        prompt = closing_prompt(work)
+        closing = dialect_named(talk.dialect).text_message(Role.USER, prompt)
+        if talk.mark is not None:
+            body = {"messages": [*talk.messages, closing], "system": talk.system, "tools": talk.tools}
+            ask = Ask(**talk.mark(body))
+        else:
+            if talk.dialect == "anthropic" and _count_marks(talk) < _MOST_MARKS:
+                # Without a mark nothing is read from the cache; one here finds what is before it.
+                block = {"type": "text", "text": prompt, "cache_control": {"type": "ephemeral"}}
+                closing = {"role": "user", "content": [block]}
+            ask = Ask(messages=[*talk.messages, closing], system=talk.system, tools=talk.tools)
+        room = self._room_in_conversation(talk)
+        return _require_handoff(await self._ask_for_text(ask, work.prose_tokens, talk.tokens, room))
 
     async def write_on_its_own(self) -> Prose:
         """Returns the handoff from the turns alone, part by part where they do not fit.
@@ -210,12 +223,13 @@ class Writing:
             Ask(messages=[{"role": "user", "content": prompt}], system=SYSTEM), tokens, asked
         )
 
-    async def _ask_for_text(self, ask: Ask, tokens: int, prompt_tokens: int) -> str:
-        """Returns the text of the answer.
+    async def _ask_for_text(self, ask: Ask, tokens: int, prompt_tokens: int, room: int | None = None) -> str:
+        """Returns the text of the answer, which has at most `room` tokens of the window.
 
         Where only the room asked for the answer was too much, less is asked for, once.
         """
         cap = self._limit_output(tokens)
+        cap = cap if room is None else min(cap, room)
         try:
             answer = await self._ask(ask, cap, prompt_tokens)
         except ProviderError as error:
@@ -242,9 +256,13 @@ class Writing:
         self._books.book(answer.usage, answer.requests)
         return answer
 
+    def _room_in_conversation(self, talk: Conversation) -> int:
+        """Returns the tokens of the window that are left for the answer behind the conversation and the request."""
+        return self._writer.window_tokens - talk.tokens - _CLOSING_TOKENS
+
     def _limit_output(self, tokens: int) -> int:
         most = max(tokens, self._writer.window_tokens // 4)
-        return min(int(tokens * 1.5) + _THINKING_TOKENS, most)
+        return min(int(tokens * _SLACK) + _THINKING_TOKENS, most)
 
     def _count_room(self, empty_prompt: str, tokens: int) -> int:
         """Returns the tokens that are left for turns.

@@ -30,6 +30,7 @@ from penstock.conversation.rules import is_reasoning_item
 from penstock.conversation.view import Handoff, is_merged
 from penstock.conversation.wire import json_text, to_plain
 from penstock.engine.attempt import Conversation, WriterMemory, WritingJob
+from penstock.engine.contract import Beside
 from penstock.engine.summariser import summariser_of
 from penstock.engine.threads import in_thread
 from penstock.errors import SettingsError, UnknownHandle
@@ -100,6 +101,14 @@ class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
     numbers: Sequence[int] | None = None
     """The numbers of the messages given, where they are not to be counted."""
     memory: WriterMemory = WriterMemory()
+    beside: Beside | None = None
+    """The other parts of the requests that a live agent sends, where they differ from `system` and `tools`: a summary
+    is asked for with them, and they do not count against the target."""
+    unsent: int = 0
+    """How many of the last messages no request has held yet: where they stay in the view, a model that is asked at the
+    end of the conversation is asked before them, and reads the rest from the cache."""
+    refused: bool = False
+    """True where the provider has refused the conversation as it is: then no model is asked at its end."""
     recall_tool: str | None = None
     """The tool by which the agent reads originals, where it has one."""
     trigger: Trigger = Trigger.MANUAL
@@ -131,7 +140,7 @@ class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Returns the target or window to aim at."""
         configured = self.context_length or self.settings.model.window_of(self.model or "")
         window = configured if configured is not None else resolve_window(self.model).tokens
-        outside = tools_tokens(self.tools, tokenizer) + _system_tokens(self.system, tokenizer)
+        outside = _outside_tokens(self.system, self.tools, tokenizer)
         return Goal(self.target_tokens, window, outside, self.trigger.forces)
 
     def order(self, notebook: Notebook) -> CompactionOrder:
@@ -325,17 +334,23 @@ def _make_job(first: FirstPass, plan: Plan, request: CompressRequest, prose_toke
     stays = plan.kept_verbatim - plan.standing.brought
     scope = WorkScope(plan.standing.request, stays, request.focus or "")
     maker = WorkMaker(transcript, scope, book.tokenizer, book.redactor)
-    outside = request.goal(book.tokenizer).outside_tokens
+    beside = request.beside or Beside(request.system, request.tools or ())
+    came, tokens, waits = opened.came, transcript.total_tokens, bool(plan.standing.open)
+    waits = waits or is_reasoning_item(transcript.messages[-1])
+    if 0 < request.unsent < len(came) and _stay(plan, len(transcript.messages), request.unsent):
+        came, waits = came[: -request.unsent], False  # a request has ended there before
+        tokens -= sum(transcript.tokens[-request.unsent :])
     conversation = Conversation(
-        messages=to_plain(opened.came),
+        messages=to_plain(came),
         dialect=transcript.dialect.name,
         model=request.model or "",
-        tokens=transcript.total_tokens + outside,
-        system=request.system,
-        tools=request.tools or (),
-        waits=bool(plan.standing.open) or is_reasoning_item(transcript.messages[-1]),
+        tokens=tokens + _outside_tokens(beside.system, beside.tools, book.tokenizer),
+        system=beside.system,
+        tools=beside.tools,
+        mark=beside.mark,
+        waits=waits,
     )
-    reusable = not opened.repairs and request.settings.model.cache_ttl != "off"
+    reusable = not request.refused and not opened.repairs and request.settings.model.cache_ttl != "off"
     return WritingJob(
         maker.make(prose_tokens),
         maker.trim,
@@ -343,6 +358,11 @@ def _make_job(first: FirstPass, plan: Plan, request: CompressRequest, prose_toke
         request.memory,
         request.most_request_tokens,
     )
+
+
+def _stay(plan: Plan, count: int, last: int) -> bool:
+    """Returns True where the last so many messages stand in the view, be it shortened."""
+    return all(place in plan.sizes for place in range(count - last, count))
 
 
 def deliver(
@@ -547,6 +567,10 @@ def read_settings(settings: Settings | Mapping[str, Any] | None) -> Settings:
             f'settings are a penstock.Settings or a dict like {{"compression.threshold": 0.6}}, not a {type(given).__name__}'
         )
     return settings_from(given)
+
+
+def _outside_tokens(system: Any, tools: Sequence[Any] | None, tokenizer: Tokenizer) -> int:
+    return tools_tokens(tools, tokenizer) + _system_tokens(system, tokenizer)
 
 
 def _system_tokens(system: Any, tokenizer: Tokenizer) -> int:

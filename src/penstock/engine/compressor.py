@@ -40,6 +40,7 @@ from penstock.providers.presets import PRESETS
 from penstock.recall.semantic import embedder_for
 from penstock.recall.tools import EXPAND, limit_answer, tool_schemas
 from penstock.stores.store import require_store
+from penstock.writing.writer import PROSE_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -171,6 +172,9 @@ class ContextCompressor(ContextEngine):
             works_in_background=True,
             watches_pressure=True,
             kept_tokens=self._policy.budgets.target_tokens(0),  # handoff and tail
+            summary_tokens=0
+            if self._summariser is None
+            else int(self._policy.budgets.summary_ceiling_tokens * PROSE_SHARE),
             is_due=self.should_compress,  # by the tokens alone: a host with a log weighs its view itself
             compact_view=self._compact_view,
             on_compaction=self._on_compaction,
@@ -302,6 +306,11 @@ class ContextCompressor(ContextEngine):
         request = msgspec.structs.replace(
             self._request(wish.focus, wish.target_tokens),
             numbers=numbers,
+            dialect=wish.dialect,
+            beside=wish.beside,
+            unsent=wish.unsent,
+            refused=wish.refused,
+            memory=WriterMemory(self._notes, self._learned, wish.book_summary),
             trigger=wish.trigger,
             most_request_tokens=wish.most_request_tokens,
         )

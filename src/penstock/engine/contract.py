@@ -23,9 +23,24 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from penstock.engine.compress import Compressed
+    from penstock.measure.usage import Usage
     from penstock.planning.receipt import Receipt
 
-__all__ = ["CompactionWish", "ContextEngine", "Hosting"]
+__all__ = ["Beside", "CompactionWish", "ContextEngine", "Hosting"]
+
+
+class Beside(msgspec.Struct, frozen=True):
+    """The parts of a request beside its messages: they count against the window, and are never compacted.
+
+    A summary is asked for with the same parts, so that the provider reads its prompt from the cache.
+    """
+
+    system: Any = None
+    tools: Sequence[Any] = ()
+    mark: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """Places the cache marks on a request (`messages`, `system`, `tools`); None where the host places none."""
+    passing: Sequence[str] = ()
+    """Texts for this request alone."""
 
 
 class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +54,16 @@ class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of messages that stay whole."""
     may_call_model: bool = True
     """False where no model may be asked: there is no time for it, or it would cost more than it saves."""
+    dialect: str = "auto"
+    """The dialect of the messages, where it is known: a list of plain texts does not tell."""
+    beside: Beside | None = None
+    """The other parts of the host's own requests, where they are known."""
+    unsent: int = 0
+    """How many of the last messages no request has held yet, so that no cache has them either."""
+    refused: bool = False
+    """True where the provider has refused the conversation as it is, so that no model is asked at its end."""
+    book_summary: Callable[[str, Usage], None] | None = None
+    """Told of each request for a summary which model answered it and what it used, whatever becomes of the summary."""
     most_request_tokens: int | None = None
     """The most that a request for a summary may take, as we count: the provider has refused a larger one."""
     trigger: Trigger = Trigger.MANUAL
@@ -65,7 +90,10 @@ class Hosting(msgspec.Struct, frozen=True, kw_only=True):
     does both."""
     kept_tokens: int | None = None
     """The most tokens that a compaction without a target leaves; None where the engine cannot tell. An engine that tells is
-    also asked to compact below the threshold where prices make that worth it: to a target, and without a model."""
+    also asked to compact below the threshold where prices make that worth it: to a target, and without a model unless
+    `context.economics` is `on`."""
+    summary_tokens: int = 0
+    """The most tokens that a model writes for a compaction; 0 where none is asked. Prices are weighed with it."""
     is_due: Callable[[int], bool] | None = None
     """Returns True where a request of so many tokens should be compressed first, in place of `should_compress`,
     `should_compress_preflight` and `has_content_to_compress`."""

@@ -191,7 +191,7 @@ class Summariser:
         done. `limits` are those of this job, where a compaction has several.
         """
         limits = limits or self._limits
-        run = _Run(limits, self._now)
+        run = _Run(limits, self._now, job.memory.book)
         writers = [await self._find_writer(model, place, job) for place, model in enumerate(self._models)]
         attempts: list[Attempt] = []
         spent: set[str] = set()
@@ -306,9 +306,15 @@ class Summariser:
 class _Run:
     """The requests, tokens and seconds that one compaction's summary has used so far."""
 
-    def __init__(self, limits: SummaryLimits, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        limits: SummaryLimits,
+        now: Callable[[], float],
+        book: Callable[[str, Usage], None] | None = None,
+    ) -> None:
         self._limits = limits
         self._now = now
+        self._book = book
         self._started = now()
         self._requests = 0
         self._tokens = 0
@@ -364,6 +370,8 @@ class _Run:
         self.usage_now += usage
         if usage.total_tokens:
             self.costs_now.append(cost_of(usage, self._model))
+            if self._book is not None:
+                self._book(self._model, usage)
         self._requests += requests - 1
         self.requests_now += requests - 1
 

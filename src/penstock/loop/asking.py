@@ -19,7 +19,7 @@ from penstock.providers.exchange import Answered, Ask, Finish, ReasoningDelta, T
 from penstock.writing.handoff import SYSTEM_NOTE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.context.live import Context
     from penstock.conversation.dialects import Dialect
@@ -93,7 +93,7 @@ class Asking:
         text = self._prompt.current.text
         if self._context.session.settings.compression.system_note and self._context.prefix_end is not None:
             text = f"{text}\n\n{SYSTEM_NOTE}"  # from the first compaction on, which changes the prefix anyway
-        return Beside(text, self._offer(), passing=tuple(self.passing))
+        return Beside(text, self._offer(), self._mark, passing=tuple(self.passing))
 
     async def learn_window(self) -> None:
         """Asks the provider how large the model's window is, where that is not known. `ask` does so by itself."""
@@ -125,7 +125,8 @@ class Asking:
                 cap = await context.recover(error, RefusedRequest(sent_tokens, cap, attempt), self.beside)
                 beside = self.beside()
                 continue
-            row = context.used(answer.usage, sent_tokens)
+            row = context.used(answer.usage, sent_tokens, names_cache=answer.names_cache)
+            context.prepare()
             prompt_tokens = answer.usage.prompt_tokens or sent_tokens
             self._tell(Used(answer.usage, row.cost, prompt_tokens, context.engine.context_length))
             return answer
@@ -153,7 +154,7 @@ class Asking:
         self.caching: CachePlan = caching_for(
             model.name, context.session.endpoint, provider, ttl=settings.model.cache_ttl
         )
-        context.bookkeeper = Bookkeeper(model.name, self.caching, context.engine.threshold_tokens, settings)
+        context.bookkeeper = Bookkeeper(context.session, self.caching, context.engine.threshold_tokens)
 
     async def _stream(self, beside: Beside, cap: int | None) -> Answer:
         """Returns the answer, told as it comes. What there is of it when it ends too early is in `unfinished`."""
@@ -173,11 +174,7 @@ class Asking:
         raise PenstockError("the model's answer ended before it was whole; ask again")
 
     def _request(self, beside: Beside, cap: int | None) -> Ask:
-        body = {"messages": self._context.view, "tools": beside.tools, "system": beside.system}
-        plan = self.caching
-        if plan.on and plan.dialect == self.model.dialect:
-            marked = mark_cache(body, dialect=plan.dialect, ttl=plan.ttl, prefix_end=self._context.prefix_end)
-            body = dict(marked)
+        body = self._mark({"messages": self._context.view, "tools": beside.tools, "system": beside.system})
         messages = self._context.restore_bytes(body["messages"])
         if beside.passing:
             _add_passing(messages, body["messages"], beside.passing, dialect_named(self.model.dialect))
@@ -188,6 +185,21 @@ class Asking:
             max_output_tokens=cap,
             on_wait=self._tell_wait,
         )
+
+    def _mark(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns a request (`messages`, `system`, `tools`) with the cache marks that the model's route takes."""
+        plan, prefix_end = self.caching, self._context.prefix_end
+        if not plan.on or plan.dialect != self.model.dialect:
+            return body
+        if plan.dialect != "chat" or not body["system"]:
+            return mark_cache(body, dialect=plan.dialect, ttl=plan.ttl, prefix_end=prefix_end)
+        # There the system prompt goes out as the first message, and has to be marked as one.
+        opened = {**body, "messages": [{"role": "system", "content": body["system"]}, *body["messages"]]}
+        marked = mark_cache(
+            opened, dialect="chat", ttl=plan.ttl, prefix_end=None if prefix_end is None else prefix_end + 1
+        )
+        first, *messages = marked["messages"]
+        return {**marked, "system": first["content"], "messages": messages}
 
     def _output_cap(self, asked: int | None) -> int | None:
         """Returns the most tokens to ask for: as the host says, and no more than the provider is known to give."""

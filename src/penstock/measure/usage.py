@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-__all__ = ["Usage", "normalise_usage"]
+__all__ = ["Usage", "names_cache", "normalise_usage"]
 
 # More than any request can hold; a larger number is no count.
 _MOST_TOKENS = 10**15
@@ -58,6 +58,27 @@ def normalise_usage(usage: Any, dialect: str | None = None) -> Usage:
     if read is None or not any(_has(usage, name) for name in _OWN_FIELDS[dialect or ""]):
         read = _recognise(usage)
     return read(usage)
+
+
+def names_cache(usage: Any) -> bool:
+    """Returns True where a report, in any of those shapes, has a field for cached tokens, be it 0.
+
+    A report without one does not tell whether a prompt was read from a cache.
+    """
+    details = [_get(usage, name) for name in ("prompt_tokens_details", "input_tokens_details")]
+    return any(_has(place, name) for place in (usage, *details) for name in _CACHE_FIELDS)
+
+
+_CACHE_FIELDS = (
+    "cached_tokens",
+    "cache_write_tokens",
+    "cache_creation_tokens",
+    "cache_read_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+    "cache_creation",
+    "prompt_cache_hit_tokens",
+)
 
 
 def _recognise(usage: Any) -> _Reader:

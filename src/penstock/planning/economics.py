@@ -32,6 +32,7 @@ __all__ = [
     "Why",
     "book",
     "settle",
+    "spend",
     "step",
     "terms_of",
     "weigh",
@@ -39,6 +40,8 @@ __all__ = [
 
 _LEAST_DROPPED_TOKENS = 5_000
 """A compaction that drops less is not worth the change to the conversation."""
+_LEAST_NEW_TOKENS = 5_000
+"""Tokens that must have come since the last compaction before the price alone brings the next one."""
 
 Caching: TypeAlias = Literal["5m", "1h", "automatic", "none"]
 """The ways to cache a prompt: by marks, for 5 minutes or an hour; by the provider itself; not at all.
@@ -76,6 +79,15 @@ class PriceTerms(msgspec.Struct, frozen=True):
         if not summary_tokens:
             return 0.0
         return (self.read if warm else 1.0) * view_tokens + self.output * summary_tokens
+
+    def bill(self, usage: Usage) -> float:
+        """Returns the price of a request as its provider reported it, with its answer."""
+        return (
+            usage.input_tokens
+            + self.read * usage.cache_read_tokens
+            + self.write * usage.cache_write_tokens
+            + self.output * usage.output_tokens
+        )
 
 
 def terms_of(price: ModelPrice, caching: Caching, *, prompt_tokens: int = 0) -> PriceTerms | Unknown:
@@ -133,7 +145,8 @@ class Why(StrEnum):
     PAYS = "pays"  # compact: carrying on has cost as much as compacting will
     FREE = "free"  # compact: this very request becomes cheaper
     OFF = "off"
-    LITTLE = "little"  # too little to drop
+    UNKNOWN = "unknown"  # nobody has said yet whether the provider caches
+    LITTLE = "little"  # too little to drop, or too little new
     EARLY = "early"  # carrying on has cost too little yet
     GATE = "gate"  # our bill would pass the twin's
 
@@ -168,7 +181,7 @@ class Weighed(msgspec.Struct, frozen=True, gc=False):
         return self.why.compacts
 
     @property
-    def reason(self) -> str:
+    def reason(self) -> str:  # noqa: PLR0911  # one for each word
         """The reason, in a sentence for people."""
         dropped, cost, carried = f"{self.droppable_tokens:,} tokens", _units(self.cost), _units(self.carried)
         match self.why:
@@ -179,6 +192,13 @@ class Weighed(msgspec.Struct, frozen=True, gc=False):
             case Why.FREE:
                 expired = "" if self.warm else "the provider's cache has expired, so "
                 return f"{expired}sending {dropped} less makes this request cheaper at once, by {_units(-self.cost)}"
+            case Why.UNKNOWN:
+                return (
+                    "no report has named cached tokens yet, so what compacting would cost is not known "
+                    "(without any cache, set model.cache_ttl to off)"
+                )
+            case Why.LITTLE if self.droppable_tokens >= _LEAST_DROPPED_TOKENS:
+                return f"fewer than {_LEAST_NEW_TOKENS:,} tokens have come since the last compaction"
             case Why.LITTLE:
                 return f"only {max(0, self.droppable_tokens):,} tokens could go; from {_LEAST_DROPPED_TOKENS:,} on it is weighed"
             case Why.EARLY:
@@ -212,16 +232,18 @@ class _Entry(msgspec.Struct, frozen=True, gc=False):
     twin: float
     carried: float
     twin_before_tokens: int
+    grown_before_tokens: int
     after_tokens: int | None
     summary_tokens: int
 
 
 class Books(msgspec.Struct, frozen=True, gc=False):
-    """The state of one conversation with one model; a new model or a resumed conversation opens new books.
+    """The state of one conversation with one model; a new model opens new books.
 
     From `limit_tokens` on (the threshold) a compaction always runs. `carried` is what carrying droppable
-    tokens has cost since the last compaction; `bill` and `twin_bill` are all prompts and summaries so far,
-    ours and the twin's.
+    tokens has cost since the last compaction, `grown_tokens` what came since; `bill` and `twin_bill` are all
+    prompts and summaries so far, ours and the twin's. Without `cache_known` nobody can tell what a broken cache
+    costs, and only the limit decides.
     """
 
     terms: PriceTerms
@@ -233,6 +255,8 @@ class Books(msgspec.Struct, frozen=True, gc=False):
     twin_tokens: int = 0
     compactions: int = 0
     last: _Entry | None = None
+    grown_tokens: int = 0
+    cache_known: bool = True
 
     @property
     def saved(self) -> float:
@@ -266,7 +290,9 @@ def weigh(books: Books, request: PricedRequest) -> Weighed:
         why = Why.LIMIT
     elif books.mode == "off":
         why = Why.OFF
-    elif dropped < _LEAST_DROPPED_TOKENS:
+    elif not books.cache_known:
+        why = Why.UNKNOWN
+    elif dropped < _LEAST_DROPPED_TOKENS or _is_too_soon(books, request):
         why = Why.LITTLE
     elif books.carried < cost:
         why = Why.EARLY
@@ -275,6 +301,16 @@ def weigh(books: Books, request: PricedRequest) -> Weighed:
     else:
         why = Why.FREE if cost <= 0 else Why.PAYS
     return Weighed(why, dropped, cost, books.carried, room, warm, asked)
+
+
+def _is_too_soon(books: Books, request: PricedRequest) -> bool:
+    """Returns True where too little has come since the last compaction for the price to bring another one."""
+    return books.compactions > 0 and books.grown_tokens + request.appended_tokens < _LEAST_NEW_TOKENS
+
+
+def spend(books: Books, units: float) -> Books:
+    """Returns the books after something was paid beside the requests, as for a summary, whether it is used or not."""
+    return msgspec.structs.replace(books, bill=books.bill + units)
 
 
 def book(
@@ -290,11 +326,15 @@ def book(
         own = terms.prompt(request.view_tokens, request.appended_tokens, warm=warm)
         carried = (terms.read if warm else terms.write) * max(0, request.droppable_tokens)
         total = books.carried + carried
+        grown = books.grown_tokens + request.appended_tokens
     else:
         own = _price_compacted(terms, after_tokens, request)
         own += terms.summary(request.view_tokens, summary_tokens, warm=warm)
         carried = total = 0.0
-    entry = _Entry(request, own, twin, carried, books.twin_tokens, after_tokens, summary_tokens)
+        grown = 0
+    entry = _Entry(
+        request, own, twin, carried, books.twin_tokens, books.grown_tokens, after_tokens, summary_tokens
+    )
     return Books(
         terms,
         books.limit_tokens,
@@ -305,6 +345,8 @@ def book(
         twin_tokens,
         books.compactions + (after_tokens is not None),
         entry,
+        grown,
+        books.cache_known,
     )
 
 
@@ -330,6 +372,7 @@ def settle(books: Books, usage: Usage) -> Books:
         bill=books.bill - entry.own,
         twin_bill=books.twin_bill - entry.twin,
         twin_tokens=entry.twin_before_tokens,
+        grown_tokens=entry.grown_before_tokens,
         compactions=books.compactions - (entry.after_tokens is not None),
     )
     again = msgspec.structs.replace(request, warm=warm)

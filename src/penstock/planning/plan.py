@@ -668,7 +668,8 @@ class _Planner:
 
         Where neither role alternates with what is beside it, the head gives up its last messages if that helps, or
         what was said before the live request stays; else the role is None and the handoff is merged into the message
-        that follows. In the chat dialect it is merged at once: what an answer or a head costs keeps more as excerpts.
+        that follows. In the chat dialect it is merged into the request at once: what an answer or a head costs keeps more
+        as excerpts.
         """
         layouts = self.layouts
         shorter = [cut for cut in layouts.cuts.legal if layouts.system_end <= cut < layout.head_end]
@@ -677,8 +678,14 @@ class _Planner:
             role = self._role_at(candidate)
             if role is not None:
                 return role, candidate
-        if self._transcript.dialect is CHAT:
-            return None, layouts.shorten_head(layout, layouts.system_end)
+        bare = layouts.shorten_head(layout, layouts.system_end)
+        follower = bare.positions(len(self._transcript.messages))[self._next_speaker(bare) :][:1]
+        if (
+            self._transcript.dialect is CHAT
+            and follower == (layouts.request,)
+            and not layouts.pins.issuperset(follower)
+        ):
+            return None, bare
         wider = self._with_answer_before_request(layout)
         role = self._role_at(wider) if wider is not None else None
         return (role, wider) if role is not None and wider is not None else (None, layout)

@@ -158,19 +158,20 @@ class Trigger(StrEnum):
 
 
 class Compact(msgspec.Struct, frozen=True, kw_only=True):
-    """Compact now."""
+    """Compact now. `model_pays`: prices allow for a model's summary."""
 
     reason: str
     trigger: Trigger
+    model_pays: bool = False
 
     @property
     def may_call_model(self) -> bool:
         """True where a model may write the summary.
 
-        An emergency takes the deterministic path. So does a compaction that is made because it pays: the promise is that
-        it never costs more than it saves.
+        An emergency takes the deterministic path. So does a compaction that is made because it pays, unless the price of
+        the summary was weighed, too.
         """
-        return self.trigger not in (Trigger.EMERGENCY, Trigger.ECONOMY)
+        return self.model_pays if self.trigger is Trigger.ECONOMY else self.trigger is not Trigger.EMERGENCY
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
@@ -300,11 +301,16 @@ class Policy(msgspec.Struct, frozen=True):
             reason = f"{prompt_tokens:,} tokens have reached the threshold of {limit:,}"
         return Compact(trigger=Trigger.PREFLIGHT, reason=reason)
 
-    def economy(self, reason: str, *, pays: bool) -> Decision:
-        """Before a request below the threshold, where prices decide; `reason` is what the rule says."""
+    def economy(self, reason: str, *, pays: bool, model_pays: bool = False) -> Decision:
+        """Before a request below the threshold, where prices decide; `reason` is what the rule says.
+
+        `model_pays`: the rule has counted in what a model's summary costs.
+        """
         if not self.settings.enabled:
             return _OFF
-        return Compact(trigger=Trigger.ECONOMY, reason=reason) if pays else Wait(reason=reason)
+        if not pays:
+            return Wait(reason=reason)
+        return Compact(trigger=Trigger.ECONOMY, reason=reason, model_pays=model_pays)
 
     def background(self, prompt_tokens: int) -> Decision:
         """Beside the work: the threshold is so near that a compaction is made ready for it."""

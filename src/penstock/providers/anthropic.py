@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.conversation.wire import json_text, parse_json
-from penstock.measure.usage import normalise_usage
+from penstock.measure.usage import names_cache, normalise_usage
 from penstock.providers.bodies import parse_event, read_shape
 from penstock.providers.exchange import Answer, CallDelta, Called, Finish, ReasoningDelta, TextDelta
 from penstock.providers.failures import cut_off, malformed_answer
@@ -98,6 +98,7 @@ def answer_from_body(body: Mapping[str, Any], written: Mapping[int, str] | None 
         text="".join(block.text or "" for block in blocks if block.type == "text"),
         finish=_FINISHES.get(read.stop_reason or "", Finish.OTHER),
         usage=normalise_usage(read.usage, "anthropic"),
+        names_cache=names_cache(read.usage),
         wires=({"role": "assistant", "content": read.content},) if read.content else (),
         calls=calls,
         reasoning="\n\n".join(

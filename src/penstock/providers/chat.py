@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.conversation.wire import json_text
-from penstock.measure.usage import normalise_usage
+from penstock.measure.usage import names_cache, normalise_usage
 from penstock.providers.bodies import parse_event, provider_error, read_shape
 from penstock.providers.classify import classify_error
 from penstock.providers.exchange import Answer, CallDelta, Called, Finish, ReasoningDelta, TextDelta
@@ -107,6 +107,7 @@ def answer_from_body(body: Mapping[str, Any]) -> Answer:
         text=text,
         finish=finish,
         usage=normalise_usage(read.usage, "chat"),
+        names_cache=names_cache(read.usage),
         wires=(_to_append(wire),) if text or calls else (),
         calls=calls,
         reasoning=reasoning,

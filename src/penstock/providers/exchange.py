@@ -75,6 +75,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     finish: Finish = Finish.STOP
     usage: Usage = Usage()
+    names_cache: bool = True
+    """False where the report has no field for cached tokens, so that none of them is not the same as 0."""
     wires: tuple[Any, ...] = ()
     calls: tuple[Called, ...] = ()
     reasoning: str = ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.measure.usage import normalise_usage
+from penstock.measure.usage import names_cache, normalise_usage
 from penstock.providers.bodies import parse_event, provider_error, read_shape
 from penstock.providers.classify import classify_error
 from penstock.providers.exchange import Answer, CallDelta, Called, Finish, ReasoningDelta, TextDelta
@@ -88,6 +88,7 @@ def answer_from_body(body: Mapping[str, Any]) -> Answer:
         text="".join(part.text or "" for part in parts) or refusal,
         finish=Finish.REFUSED if refusal else _finish(read, calls),
         usage=normalise_usage(read.usage, "responses"),
+        names_cache=names_cache(read.usage),
         wires=tuple(read.output),
         calls=calls,
         reasoning="\n\n".join(text for item in items if item.type == "reasoning" for text in _thoughts(item)),

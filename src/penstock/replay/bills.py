@@ -77,8 +77,13 @@ def views_of(course: Course, case: Case, compacted: Sequence[int]) -> NDArray[np
     return views
 
 
-def bill_of(course: Course, case: Case, compacted: Sequence[int]) -> Bill:
-    """Returns the bill of the session if it is compacted before the requests `compacted`, in ascending order."""
+def bill_of(
+    course: Course, case: Case, compacted: Sequence[int], summarised: Sequence[int] | None = None
+) -> Bill:
+    """Returns the bill of the session if it is compacted before the requests `compacted`, in ascending order.
+
+    `summarised` are those of them for which a model is asked, where that is not all of them.
+    """
     terms = case.terms
     at = np.asarray(compacted, dtype=np.intp)
     views = views_of(course, case, compacted)
@@ -89,11 +94,13 @@ def bill_of(course: Course, case: Case, compacted: Sequence[int]) -> Bill:
     units = terms.read * read_tokens + terms.write * fresh_tokens + terms.output * course.output_tokens
     output_tokens = course.output_tokens
     if case.summary_tokens and len(at):
-        before = _views_before(course, case, at)
-        cached = float(before[course.warm[at]].sum())
-        units += terms.read * cached + (before.sum() - cached) + terms.output * case.summary_tokens * len(at)
+        asked = np.ones(len(at), dtype=np.bool_) if summarised is None else np.isin(at, summarised)
+        before = _views_before(course, case, at)[asked]
+        written = case.summary_tokens * int(asked.sum())
+        cached = float(before[course.warm[at][asked]].sum())
+        units += terms.read * cached + (before.sum() - cached) + terms.output * written
         read_tokens, fresh_tokens = read_tokens + cached, fresh_tokens + float(before.sum()) - cached
-        output_tokens += case.summary_tokens * len(at)
+        output_tokens += written
     return Bill(len(at), round(read_tokens), round(fresh_tokens), output_tokens, float(units))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.errors import SettingsError
-from penstock.replay.bills import Bill, bill_of, course_of, views_of
+from penstock.replay.bills import Bill, course_of, views_of
 from penstock.replay.policies import POLICIES
 
 if TYPE_CHECKING:
@@ -65,9 +65,7 @@ def compare(
             f"take {least:,}; give a larger window or keep less"
         )
     courses = [course_of(trace, case.terms) for trace in roomy]
-    bills = [
-        [bill_of(course, case, policy.schedule(course, case)) for course in courses] for policy in policies
-    ]
+    bills = [[policy.bill(course, case) for course in courses] for policy in policies]
     largest = [float(views_of(course, case, ()).max()) for course in courses]
     never = sum(bill.units for bill in bills[0])
     found = []

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from penstock.planning.economics import Books, PricedRequest, step
+from penstock.planning.economics import Books, PricedRequest, Why, step
 from penstock.planning.policy import budgets
+from penstock.replay.bills import bill_of
 from penstock.settings import CompressionSettings
+from penstock.writing.writer import PROSE_SHARE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from penstock.replay.bills import Case, Course
+    from penstock.replay.bills import Bill, Case, Course
 
     Amounts = NDArray[np.float64]
 
@@ -35,7 +37,8 @@ __all__ = [
 class ReplayPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """A policy by its name: at a share of the window, at a flat size, by the rule, or the best in hindsight.
 
-    `default` overrules the rule at the threshold of the default settings, not only at the window.
+    `default` overrules the rule at the threshold of the default settings, not only at the window, and pays for the summary
+    that the session's own model writes there.
     """
 
     name: str
@@ -58,6 +61,19 @@ class ReplayPolicy(msgspec.Struct, frozen=True, kw_only=True):
         if self.rule:
             return by_rule(course, case, self.rule, self.limit_tokens(case))
         return at_size(course, case, self.limit_tokens(case))
+
+    def bill(self, course: Course, case: Case) -> Bill:
+        """Returns the bill of a session under this policy. A case whose summaries are all by a model stays as it is."""
+        if not self.default or self.rule != "gated" or case.summary_tokens:
+            return bill_of(course, case, self.schedule(course, case))
+        case = msgspec.structs.replace(case, summary_tokens=_default_summary_tokens(case))
+        moves = _follow_rule(course, case, self.rule, self.limit_tokens(case))
+        return bill_of(course, case, [*moves], [at for at, why in moves.items() if why is Why.LIMIT])
+
+
+def _default_summary_tokens(case: Case) -> int:
+    """Returns what a model writes at the threshold by the default settings."""
+    return int(budgets(CompressionSettings(), case.window_tokens).summary_ceiling_tokens * PROSE_SHARE)
 
 
 NEVER, LATE, RULE, GATED, BEST = (
@@ -82,7 +98,7 @@ POLICIES = (
 """What is compared, in the order of the table. The first is what the others are measured by.
 
 All but the last but one are overruled by the window alone; that one also compacts at the threshold of the default
-settings, as the engine does with `context.economics: gated`.
+settings, with a summary by a model, as the engine does with `context.economics: gated`.
 """
 
 
@@ -103,7 +119,14 @@ def at_size(course: Course, case: Case, limit_tokens: int) -> list[int]:
 
 def by_rule(course: Course, case: Case, mode: Literal["on", "gated"], limit_tokens: int) -> list[int]:
     """Compact as `penstock.planning.economics` decides, request by request."""
-    compacted: list[int] = []
+    return [*_follow_rule(course, case, mode, limit_tokens)]
+
+
+def _follow_rule(
+    course: Course, case: Case, mode: Literal["on", "gated"], limit_tokens: int
+) -> dict[int, Why]:
+    """Returns the requests before which the rule compacts, each with its reason."""
+    compacted: dict[int, Why] = {}
     static, kept, summary = course.static_tokens, case.kept_tokens, case.summary_tokens
     books = Books(case.terms, limit_tokens, mode)
     view = static
@@ -111,7 +134,7 @@ def by_rule(course: Course, case: Case, mode: Literal["on", "gated"], limit_toke
         view += int(appended)
         books, weighed = step(books, PricedRequest(view, int(appended), static, kept, warm, summary))
         if weighed.compact:
-            compacted.append(at)
+            compacted[at] = weighed.why
             view = static + kept
     return compacted
 

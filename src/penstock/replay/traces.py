@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.errors import InputError, MalformedJSON
+from penstock.sessions.metering import TURN_TASK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,6 @@ _GZIP = b"\x1f\x8b"
 _MOST_TOKENS = 10**9
 _OPENING_MESSAGES = 50
 _SIDE_CALLS = 3  # in a row, at most
-_TURN = "turn"  # the task of a request that answers, not of one that summarises
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -126,7 +126,7 @@ def turns_of(store: Store, session_id: str) -> list[UsageRow]:
     half of the one before, which is back soon after them.
     """
     rows = [
-        row for row in store.usage(session_id=session_id) if row.usage.prompt_tokens and row.task == _TURN
+        row for row in store.usage(session_id=session_id) if row.usage.prompt_tokens and row.task == TURN_TASK
     ]
     turns: list[UsageRow] = []
     for at, row in enumerate(rows):

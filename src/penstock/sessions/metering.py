@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from penstock.measure.windows import Window
     from penstock.stores.store import Store
 
-__all__ = ["CountedView", "Meter", "price_request"]
+__all__ = ["SUMMARY_TASK", "TURN_TASK", "CountedView", "Meter", "price_request"]
+
+TURN_TASK, SUMMARY_TASK = "turn", "summary"
+"""What a request was for: it sent the view to be answered, or it asked for a summary of it."""
 
 
 class Meter:
@@ -65,12 +68,16 @@ class Meter:
             self.learned.observe(self.model, self.endpoint, counted_tokens, reported)
             self._running = RunningEstimate(counted_tokens).report(reported)
 
+    def restore_report(self, counted_tokens: int, reported_tokens: int) -> None:
+        """Takes a report that an earlier process got for the last one."""
+        self._running = RunningEstimate(counted_tokens).report(reported_tokens)
+
     def forget_report(self) -> None:
         """Drops the last report: the prompt has become another one."""
         self._running = RunningEstimate()
 
 
-def price_request(session_id: str, usage: Usage, model: str, *, at: float, task: str = "turn") -> UsageRow:
+def price_request(session_id: str, usage: Usage, model: str, *, at: float, task: str = TURN_TASK) -> UsageRow:
     """Returns a request as it is booked, with its cost by the prices of its day, None where they are not known."""
     price = price_of(model, on=time.strftime("%Y-%m-%d", time.gmtime(at))) if model else None
     cost = cost_of(usage, price)

@@ -38,7 +38,7 @@ from penstock.planning.policy import Trigger
 from penstock.recall.ranking import Wish
 from penstock.recall.tools import Budget, answer, tool_schemas
 from penstock.sessions.branches import branch_off
-from penstock.sessions.metering import price_request
+from penstock.sessions.metering import TURN_TASK, price_request
 from penstock.sessions.pins import stands_whole
 from penstock.sessions.quality import measure_qualities, read_receipt
 from penstock.sessions.results import READ_FILE
@@ -230,6 +230,7 @@ class Session:
             memory=WriterMemory(
                 notes_for(self.store, self.id, self.workings.notebook.redactor.redact),
                 self.workings.meter.learned,
+                self.workings.book_summary,
             ),
         )
         writer = None if summariser is None else summariser_of(summariser)
@@ -409,7 +410,7 @@ class Session:
         counted_tokens: int = 0,
         *,
         model: str = "",
-        task: str = "turn",
+        task: str = TURN_TASK,
     ) -> UsageRow:
         """Books what a request used and cost, and learns from it how the provider counts; returns what was booked.
 

@@ -26,7 +26,7 @@ from penstock.sessions.completing import CompletionLimits, complete_draft
 from penstock.sessions.drafts import CompactionDraft, draft_compaction
 from penstock.sessions.facts import list_demands
 from penstock.sessions.history import SessionHistory
-from penstock.sessions.metering import CountedView, Meter
+from penstock.sessions.metering import SUMMARY_TASK, CountedView, Meter
 from penstock.sessions.previews import scale_limits
 from penstock.sessions.quality import read_receipt
 from penstock.sessions.results import ResultKeeper
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from penstock.conversation.view import Compaction
     from penstock.engine.compress import Compressed
     from penstock.errors import ErrorClass
+    from penstock.measure.usage import Usage
     from penstock.measure.windows import Window
     from penstock.sessions.completing import CompletedDraft
     from penstock.sessions.session import Session
@@ -248,6 +249,14 @@ class Workings:
         """Returns the tokens of what stands beside the messages of a request, as we count them."""
         request = CompressRequest(tools=tools, system=system, settings=self.settings)
         return request.goal(self.notebook.tokenizer).outside_tokens
+
+    def book_summary(self, model: str, usage: Usage) -> None:
+        """Books what a request for a summary used, whether the summary is put in place or not."""
+        self._session.record_usage(usage, model=model, task=SUMMARY_TASK)
+
+    def restore_report(self, counted_tokens: int, reported_tokens: int) -> None:
+        """Takes the report of an earlier process for the last one: of so many tokens as we counted them, for this view."""
+        self._meter.restore_report(counted_tokens, reported_tokens)
 
     def forget_report(self) -> None:
         """Drops the provider's last report: the view was replaced beside the store, and the next request is another one."""

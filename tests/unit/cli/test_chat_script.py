@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.cli_process import assert_one_clear_error
 
 from penstock.providers.exchange import Called
-from penstock.testing import Reply, scripted_provider
+from penstock.testing import PromptCache, Reply, scripted_provider
 
 pytestmark = pytest.mark.outside
 
@@ -37,12 +37,40 @@ def test_the_answer_alone_goes_to_standard_output(chat):
     assert ran.code == 0
     assert ran.text == "There is **nothing**.\n\nReally.\n"
     lines = ran.err.splitlines()
-    assert lines[0].startswith("prompt caching: no marks for gpt-4.1 by openai")
-    assert lines[1:3] == ["Let me see.", "✓ list_files → 1 entries"] or lines[1] == "Let me see."
-    assert "✓ list_files" in lines[2]
-    assert lines[3].startswith("2 requests · ")
-    assert re.fullmatch(r"to continue: penstock chat --store sqlite:\S+ --resume [0-9a-f]{8}", lines[4])
+    assert lines[0] == "Let me see."  # nothing of caching, which is off and which nobody asked for
+    assert "✓ list_files" in lines[1]
+    assert lines[2].startswith("2 requests · ")
+    assert re.fullmatch(r"to continue: penstock chat --store sqlite:\S+ --resume [0-9a-f]{8}", lines[3])
     assert "\x1b" not in ran.err
+
+
+def test_how_prompts_are_cached_is_said_where_it_is_on_or_was_asked_for(chat):
+    with scripted_provider(["Yes.", "Yes.", "Yes."]) as server:
+        on = chat(
+            server, "-p", "Is it on?", "--provider", "openrouter", "--model", "anthropic/claude-sonnet-4.5"
+        )
+        asked = chat(server, "-p", "Is it on?", PENSTOCK_MODEL_CACHE_TTL="1h")
+        off = chat(server, "-p", "Is it on?")
+    assert on.err.splitlines()[0].startswith(
+        "prompt caching: on for anthropic/claude-sonnet-4.5 by OpenRouter"
+    )
+    assert asked.err.splitlines()[0].startswith("prompt caching: no marks for gpt-4.1 by openai")
+    assert "prompt caching" not in off.err
+
+
+def test_turns_of_a_script_do_not_break_the_cache_of_one_another(chat):
+    """Each `-p --resume` is a process of its own, seconds later: nothing has expired, and nothing is prepared."""
+    said = "the harbour and its cranes and what they weigh " * 430
+    script = [f"{n}: {said}" for n in range(7)]
+    settings = {"PENSTOCK_MODEL_CONTEXT_LENGTH": "64000"}
+    with scripted_provider(script, prompt_cache=PromptCache()) as server:
+        for turn in range(7):
+            ran = chat(server, "-p", f"{turn}: {said}", *(("--resume",) if turn else ()), **settings)
+            assert ran.code == 0, ran.err
+            assert "expired" not in ran.err
+            assert "compressed" not in ran.err
+        assert server.received[-1].prompt_tokens > 0.85 * 0.85 * 64_000
+        assert len(server.received) == 7
 
 
 def test_one_json_object(chat):

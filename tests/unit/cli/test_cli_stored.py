@@ -481,9 +481,12 @@ class TestMoney:
         assert receipt.cost is not None
         session.undo()
         opened.close()
-        said = f"not included: 1 compaction with 1 model call, ${receipt.cost:.4f}"
+        used = f"{receipt.model_prompt_tokens:,} tokens in, {receipt.model_output_tokens:,} out"
+        said = f"of these for summaries: 1 request, {used}, ${receipt.cost:.4f}, with 1 compaction"
         assert store("usage").text.splitlines()[-1] == said
-        assert store("usage", plain).text.splitlines() == ["no requests are on record", said]
+        assert store("usage", plain).text.splitlines()[-1] == said
+        report = json.loads(store("usage", plain, "--json").out)
+        assert report["total"] == report["summaries"]
         told = json.loads(store("usage", "--json").out)["compactions"]
         cost = pytest.approx(receipt.cost)
         assert told == {"count": 1, "model_calls": 1, "cost": cost, "known_cost": cost}

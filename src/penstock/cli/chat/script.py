@@ -81,9 +81,8 @@ class ScriptChat:
         reachable = (
             sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()
         )
-        self._chat = Chat(
-            setup, choice, ChatHost(tell=self._hear, ask=ask_on_lines if reachable else None, yes=yes)
-        )
+        ask = ask_on_lines if reachable else None
+        self._chat = Chat(setup, choice, ChatHost(tell=self._hear, ask=ask, yes=yes, one_turn=True))
         self._as_json = as_json
         self._said: list[str] = []
         self._about: dict[str, str] = {}
@@ -97,7 +96,7 @@ class ScriptChat:
         if parsed is not None:
             return await self._run_command(parsed, session_id)
         chat.open(session_id)
-        for line in (chat.choice.note, chat.status.caching, chat.opening_note):
+        for line in (chat.choice.note, chat.caching_line, chat.opening_note):
             self._note(line)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, chat.agent.interrupt)

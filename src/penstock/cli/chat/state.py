@@ -38,11 +38,15 @@ _MANY = 2  # compactions after which the person is told what that means
 
 
 class ChatHost(msgspec.Struct, frozen=True, kw_only=True):
-    """The side of the person: the function that hears events, and the one that asks (None: nobody can be asked)."""
+    """The side of the person: the function that hears events, and the one that asks (None: nobody can be asked).
+
+    `one_turn` where the chat ends with its first answer.
+    """
 
     tell: Callable[[AgentEvent], None]
     ask: Ask | None = None
     yes: bool = False
+    one_turn: bool = False
 
 
 class ChatSetup(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -83,7 +87,14 @@ class Chat:
         `opening_note` says afterwards that one that nearly filled the window was compacted first.
         """
         setup, host = self.setup, self._host
-        place = AgentPlace(folder=setup.folder, store=self.store, tell=self._hear, ask=host.ask, yes=host.yes)
+        place = AgentPlace(
+            folder=setup.folder,
+            store=self.store,
+            tell=self._hear,
+            ask=host.ask,
+            yes=host.yes,
+            prepares=not host.one_turn,
+        )
         choice, opened = self.choice, time.time()
         with ProgressLine("opening the conversation"):
             agent = make_agent(
@@ -147,6 +158,12 @@ class Chat:
         if self._status is None:
             self._status = self.agent.status()
         return self._status
+
+    @property
+    def caching_line(self) -> str:
+        """Returns how prompts are cached, to be said at the start; empty where it is off and nobody asked for it."""
+        plan, wished = self.agent.asking.caching, self.setup.settings.model.cache_ttl
+        return str(plan) if plan.on or wished == "1h" else ""
 
     def refresh(self) -> None:
         """Makes `status` be read again."""

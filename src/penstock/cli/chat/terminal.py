@@ -117,12 +117,13 @@ class TerminalChat:
         screen, status, choice = self._screen, self._chat.status, self._chat.choice
         yield printable(status.model)
         for line in (
-            *([choice.note] if choice.note else []),
-            status.caching,
+            choice.note,
+            self._chat.caching_line,
             f"in {self._chat.setup.folder}",
             "/help lists commands, Alt-Enter adds a line, Ctrl-D exits",
         ):
-            yield from (screen.paint(part, "dim") for part in wrap(printable(line), screen.columns))
+            if line:
+                yield from (screen.paint(part, "dim") for part in wrap(printable(line), screen.columns))
         if resumed:
             yield ""
             yield from recap(self._chat, screen)
