@@ -9,7 +9,8 @@ from functools import cache
 import msgspec
 from benchmarks.generate import coding_session, service_session
 from benchmarks.sessions.wires import DIALECTS as WIRES
-from compaction_claims import Seen, claim, decoded, last_request, spoken, tokens
+from compaction_claims import Seen, claim, decoded, last_request, tokens
+from compaction_claims import spoken as texts_of
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies.conversations import texts
@@ -181,9 +182,9 @@ def test_whatever_models_do_the_result_is_sound(ladder, kind, name, share):
     assert wires == before
     seen = assert_sound(name, wires, target, result)
     place = last_request(name, wires)
-    said = "\n".join(spoken(decoded(name, [wires[place]])[0]))
+    said = "\n".join(texts_of(decoded(name, [wires[place]])[0]))
     assert any(
-        said in "\n".join(spoken(one)) for one in decoded(name, result.messages)
+        said in "\n".join(texts_of(one)) for one in decoded(name, result.messages)
     )  # maybe beside a handoff
     receipt = result.receipt
     assert requests == receipt.model_calls <= ladder.requests
