@@ -182,11 +182,14 @@ def assert_only_protected_left(name, turns, after, keep_last):
         if protected.isdisjoint(range(start, end))
     ]
     left = [part for part in free if any(id(turns[at]) in kept for at in range(*part))]
-    # Where it was left as it came, what could give way is too little to be worth a summary, or the summary, a human turn,
-    # would stand beside another one where the input has no two in a row.
-    size = sum(tokens_of(name, turns[start:end]) for start, end in left)
     doubled = any(one.role is other.role is Role.USER for one, other in pairwise(messages))
-    assert not left if summarised else size < 2 * 64 or not doubled
+    if doubled and not summarised:  # what could give way is too little to be worth a summary
+        assert sum(tokens_of(name, turns[start:end]) for start, end in left) < 2 * 64
+    elif doubled:
+        assert not left
+    elif summarised:  # a summary is a human turn: a part between it and another one parts the two
+        around = [{turn.role for turn in messages[max(0, start - 1) : end + 1]} for start, end in left]
+        assert all(Role.USER in roles for roles in around)
 
 
 @each_kind
