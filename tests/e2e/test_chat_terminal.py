@@ -60,7 +60,7 @@ def test_a_turn_with_tools_from_the_greeting_to_the_summary(tmp_path):
         assert chat.wait_end() == 0
         assert re.search(
             r"2 requests · [\d,]+ tokens in \(0 read from the cache\), \d+ out · cache hits 0% · "
-            r"\$\d\.\d+ · 0 compactions to continue: penstock chat --store \S+ --resume [0-9a-f]{8}",
+            r"\$\d\.\d+ · 0 compactions to continue: penstock chat --store \S+( \S+)? --resume [0-9a-f]{8}",
             " ".join(chat.text.split()),
         )
 

@@ -52,7 +52,7 @@ def test_every_window_under_every_cache(traces):
         assert never["cost"] == pytest.approx(never["units"] * case["terms"]["unit_usd"])
         for one in named.values():
             assert one["sent_tokens"] == one["read_tokens"] + one["fresh_tokens"]
-            assert one["output_tokens"] == never["output_tokens"]
+            assert one["output_tokens"] >= never["output_tokens"]  # summaries are output, too
 
 
 def test_the_table_says_the_same_as_the_json(traces):
