@@ -69,7 +69,7 @@ ROWS = 0.35  # the share of rows, and of features, by which one tree chooses its
 COLUMNS = 0.6
 NEAR = 40  # thousandths of the tokens: what was mentioned that late is mostly kept anyway,
 NEAR_WEIGHT = 0.3  # and counts for less
-RULE_SHARE = 30  # percent
+RULE_SHARE = 60  # percent
 
 PROVENANCE = {
     "made_by": "benchmarks/train_importance.py",
