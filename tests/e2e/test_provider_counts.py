@@ -78,7 +78,9 @@ def test_no_turn_fails_where_a_provider_counts_more_than_we_do(factor, known, tm
     refused = [request for request in model.received if request.prompt_tokens > WINDOW]
     assert len(refused) <= TURNS / 9 + 1
     assert max(script.summaries, default=0) <= WINDOW
-    assert script.summaries or TURNS < 100
+    # Where every compaction was an emergency, which asks no model, there is no such request at all.
+    emergencies = [one for one in made if "of the window are used" in one.reason]
+    assert script.summaries or len(emergencies) == len(made) or TURNS < 100
     tokens = sum(entry.tokens for entry in store.read_from(store.list(limit=1)[0].tip.id, 0)) * factor
     assert 1 <= len(made) <= tokens / 5_000
     store.close()
