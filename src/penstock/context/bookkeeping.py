@@ -196,7 +196,7 @@ class Bookkeeper:
 
     @property
     def unsent_messages(self) -> int:
-        """How many messages were logged since the last request; 0 where that is not known, or another view stands."""
+        """The number of messages that were logged since the last request; 0 where that is not known, or another view stands."""
         known = self._sent_length > 0 and not self._replaced
         return max(0, len(self._session) - self._sent_length) if known else 0
 

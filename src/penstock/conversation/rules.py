@@ -27,7 +27,7 @@ from penstock.conversation.wire import parse_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from penstock.conversation.dialects.protocol import Kind
+    from penstock.conversation.dialects.protocol import WireKind
 
 __all__ = [
     "OPENING_TEXT",
@@ -340,7 +340,7 @@ class ServerTools:
 
     name = "server tools"
 
-    def __init__(self, kinds: Mapping[str, Kind]) -> None:
+    def __init__(self, kinds: Mapping[str, WireKind]) -> None:
         self._kinds = kinds
 
     def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:

@@ -31,7 +31,7 @@ import numpy as np
 from penstock.writing.asked import weigh_words
 from penstock.writing.reading import Speaker, spoken_text
 from penstock.writing.values import sub_words
-from penstock.writing.vocabulary import IS_KEY, SHAPES, Kind, Label
+from penstock.writing.vocabulary import IS_KEY, SHAPES, Kind, ValueLabel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -330,7 +330,7 @@ def value_features(index: Index, live: Live, tokens_after: NDArray[np.int64]) ->
         "length": looks.shape >> 8,
         "words": looks.words,
         "is_key": looks.is_key,
-        **{f"is_{str(label.name).lower()}": index.labels & label > 0 for label in Label},
+        **{f"is_{str(label.name).lower()}": index.labels & label > 0 for label in ValueLabel},
         "of_request": looks.of_request,
         "of_work": looks.of_work,
         "of_goal": _relation(index, _goal(index)),

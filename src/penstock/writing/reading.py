@@ -425,7 +425,7 @@ class Index:
         self.said = np.zeros(0, np.bool_)
         self.said_by_assistant = np.zeros(0, np.bool_)
         self.crowd = np.zeros(0, np.int32)
-        self.labels = np.zeros(0, np.uint8)  # what the words before it say it is, as a `Label`
+        self.labels = np.zeros(0, np.uint8)  # what the words before it say it is, as a `ValueLabel`
 
     def extend(self, readings: Sequence[Reading]) -> None:
         """Add the readings of the next messages, some at a time, so that this takes little memory."""

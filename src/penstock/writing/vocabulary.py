@@ -40,7 +40,7 @@ __all__ = [
     "Interned",
     "Interner",
     "Kind",
-    "Label",
+    "ValueLabel",
     "ValueWords",
     "Vocabulary",
     "bucket",
@@ -62,7 +62,7 @@ class Kind(IntEnum):
     PHRASE = 7
 
 
-class Label(IntFlag):
+class ValueLabel(IntFlag):
     """What the word before a value says it is: `order_id 4711`, `price: 12.50`, `def parse_date`."""
 
     IDENTIFIER = 1
@@ -75,18 +75,18 @@ class Label(IntFlag):
 
 
 _LABEL_WORDS = {
-    Label.IDENTIFIER: "id ids uid uuid guid number numbers no num nr code codes key keys ref reference sku token hash sha "
+    ValueLabel.IDENTIFIER: "id ids uid uuid guid number numbers no num nr code codes key keys ref reference sku token hash sha "
     "digest commit ticket issue pr serial account order orders reservation reservations tracking invoice",
-    Label.AMOUNT: "price prices amount total subtotal cost costs fee fees balance paid refund count size bytes length "
+    ValueLabel.AMOUNT: "price prices amount total subtotal cost costs fee fees balance paid refund count size bytes length "
     "limit max min rate score tokens seconds ms timeout duration",
-    Label.TIME: "date dates time times at on day year month created updated modified timestamp expires since until dob "
+    ValueLabel.TIME: "date dates time times at on day year month created updated modified timestamp expires since until dob "
     "birthday deadline start end departure arrival",
-    Label.PLACE: "path paths file files filename dir directory folder line lines url uri host port address street city zip "
+    ValueLabel.PLACE: "path paths file files filename dir directory folder line lines url uri host port address street city zip "
     "origin destination source target branch repo repository cwd in from to",
-    Label.NAME: "name names title label user username email mail author owner customer passenger contact package module "
+    ValueLabel.NAME: "name names title label user username email mail author owner customer passenger contact package module "
     "model version tag release",
-    Label.STATE: "status state type kind mode level result error warning failed exit reason available enabled",
-    Label.DEFINITION: "def class function func fn const let var struct enum interface type trait impl import export "
+    ValueLabel.STATE: "status state type kind mode level result error warning failed exit reason available enabled",
+    ValueLabel.DEFINITION: "def class function func fn const let var struct enum interface type trait impl import export "
     "test tests describe table column field method",
 }
 _LABELS: dict[str, int] = {}
@@ -110,7 +110,7 @@ _PHRASE_OR_END = re.compile(r"\x00|" + PHRASE.pattern)
 class FoundValues(msgspec.Struct, frozen=True, eq=False):
     """The distinct values of each text: `ids[starts[t]:starts[t + 1]]` are those of text t.
 
-    `labels` has a row for each of them: the `Label` of all words that stand right before the value in its text.
+    `labels` has a row for each of them: the `ValueLabel` of all words that stand right before the value in its text.
     `words` are the buckets of the plain words of all texts, one text after the other, `word_counts[t]` of text t.
     """
 
@@ -280,7 +280,7 @@ class Vocabulary:
 def _label_of(token: str) -> int:
     """Returns what the token, or the last word in it, says of a value behind it."""
     word = token.rpartition("_")[2]
-    return _LABELS.get(word.lower(), Label.IDENTIFIER if word[-2:] in {"Id", "ID"} else 0)
+    return _LABELS.get(word.lower(), ValueLabel.IDENTIFIER if word[-2:] in {"Id", "ID"} else 0)
 
 
 class _Tokens(dict[str, int]):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.writing.values import sub_words, tokens_of, values_in, values_in_token, values_of_each
-from penstock.writing.vocabulary import BUCKETS, UNKNOWN, Interner, Label, Vocabulary, bucket, find_words
+from penstock.writing.vocabulary import BUCKETS, UNKNOWN, Interner, ValueLabel, Vocabulary, bucket, find_words
 
 batches = st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=12), max_size=6)
 
@@ -99,7 +99,7 @@ def labels_in(*texts):
     names = {int(vocabulary.numbers_of([value])[0]): value for text in texts for value in values_in(text)}
     return [
         {
-            names[value]: Label(label)
+            names[value]: ValueLabel(label)
             for value, label in zip(found.ids[a:b].tolist(), found.labels[a:b].tolist(), strict=True)
         }
         for a, b in pairwise(found.starts)
@@ -108,18 +108,18 @@ def labels_in(*texts):
 
 def test_the_word_before_a_value_says_what_it_is():
     (labels,) = labels_in("order_id #W4711, price 12.50 · def parse_date · userId AB12CD and XY99ZZ")
-    assert labels["#W4711"] is Label.IDENTIFIER
-    assert labels["12.50"] is Label.AMOUNT
-    assert labels["parse_date"] is Label.DEFINITION
-    assert labels["AB12CD"] is Label.IDENTIFIER
-    assert labels["XY99ZZ"] == Label(0)
+    assert labels["#W4711"] is ValueLabel.IDENTIFIER
+    assert labels["12.50"] is ValueLabel.AMOUNT
+    assert labels["parse_date"] is ValueLabel.DEFINITION
+    assert labels["AB12CD"] is ValueLabel.IDENTIFIER
+    assert labels["XY99ZZ"] == ValueLabel(0)
 
 
 def test_all_that_stands_before_a_value_in_one_text_counts_and_no_other_text():
     assert labels_in("date 2026-11-16 until 2026-11-16", "id", "2026-11-16") == [
-        {"2026-11-16": Label.TIME},
+        {"2026-11-16": ValueLabel.TIME},
         {},
-        {"2026-11-16": Label(0)},
+        {"2026-11-16": ValueLabel(0)},
     ]
 
 

@@ -43,10 +43,10 @@ __all__ = [
     "CHAT_BLOCKS",
     "RESPONSES_BLOCKS",
     "RESPONSES_ITEMS",
-    "Kind",
     "Nature",
     "Stub",
     "Weight",
+    "WireKind",
     "find_barrier",
     "is_attachment",
     "is_barrier",
@@ -99,7 +99,7 @@ class Weight(StrEnum):
     """Sound in base64, by its size."""
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class WireKind(msgspec.Struct, frozen=True, kw_only=True):
     """One type on the wire."""
 
     type: str
@@ -118,18 +118,18 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a handoff may quote from it."""
 
 
-def _table(*kinds: Kind) -> Mapping[str, Kind]:
+def _table(*kinds: WireKind) -> Mapping[str, WireKind]:
     return MappingProxyType({kind.type: kind for kind in kinds})
 
 
-def _call(name: str, answer: str, *content: str, stub: Stub = Stub.TEXT) -> Kind:
-    return Kind(type=name, nature=Nature.CALL, pair=answer, key="call_id", content=content, stub=stub)
+def _call(name: str, answer: str, *content: str, stub: Stub = Stub.TEXT) -> WireKind:
+    return WireKind(type=name, nature=Nature.CALL, pair=answer, key="call_id", content=content, stub=stub)
 
 
 def _output(
     name: str, call: str, content: str, stub: Stub, *, weight: Weight = Weight.TEXT, quoted: bool = True
-) -> Kind:
-    return Kind(
+) -> WireKind:
+    return WireKind(
         type=name,
         nature=Nature.OUTPUT,
         role=Role.TOOL,
@@ -149,24 +149,24 @@ def _whole(
     stub: Stub = Stub.NONE,
     weight: Weight = Weight.TEXT,
     quoted: bool = True,
-) -> Kind:
-    return Kind(type=name, nature=Nature.WHOLE, role=role, stub=stub, weight=weight, quoted=quoted)
+) -> WireKind:
+    return WireKind(type=name, nature=Nature.WHOLE, role=role, stub=stub, weight=weight, quoted=quoted)
 
 
-def _standing(name: str, role: Role = Role.ASSISTANT) -> Kind:
-    return Kind(type=name, nature=Nature.STANDING, role=role, quoted=False)
+def _standing(name: str, role: Role = Role.ASSISTANT) -> WireKind:
+    return WireKind(type=name, nature=Nature.STANDING, role=role, quoted=False)
 
 
-def _barrier(name: str) -> Kind:
-    return Kind(type=name, nature=Nature.BARRIER, weight=Weight.SEAL, quoted=False)
+def _barrier(name: str) -> WireKind:
+    return WireKind(type=name, nature=Nature.BARRIER, weight=Weight.SEAL, quoted=False)
 
 
-def _words(name: str, role: Role = Role.ASSISTANT) -> Kind:
-    return Kind(type=name, nature=Nature.MESSAGE, role=role, stub=Stub.TEXT)
+def _words(name: str, role: Role = Role.ASSISTANT) -> WireKind:
+    return WireKind(type=name, nature=Nature.MESSAGE, role=role, stub=Stub.TEXT)
 
 
-def _picture(name: str) -> Kind:
-    return Kind(
+def _picture(name: str) -> WireKind:
+    return WireKind(
         type=name, nature=Nature.MESSAGE, role=Role.USER, stub=Stub.LINE, weight=Weight.PICTURE, quoted=False
     )
 
@@ -174,7 +174,7 @@ def _picture(name: str) -> Kind:
 RESPONSES_ITEMS: Final = _table(
     # Words. A message has a role of its own, and its blocks are in the next table.
     _words("message"),
-    Kind(type="reasoning", nature=Nature.REASONING, weight=Weight.SEAL),
+    WireKind(type="reasoning", nature=Nature.REASONING, weight=Weight.SEAL),
     # Calls that the client answers. One that is never answered gets an output of its own type.
     _call("function_call", "function_call_output", "arguments"),
     _output("function_call_output", "function_call", "output", Stub.TEXT),
@@ -193,10 +193,10 @@ RESPONSES_ITEMS: Final = _table(
     ),  # where the server searched: a use, see below
     _output("tool_search_output", "tool_search_call", "tools", Stub.NONE, quoted=False),
     # What the provider starts and ends in items of their own. A program makes calls in between.
-    Kind(type="program", nature=Nature.USE, pair="program_output", key="call_id"),
-    Kind(type="program_output", nature=Nature.RESULT, pair="program", key="call_id"),
-    Kind(type="mcp_approval_request", nature=Nature.USE, pair="mcp_approval_response", key="id"),
-    Kind(
+    WireKind(type="program", nature=Nature.USE, pair="program_output", key="call_id"),
+    WireKind(type="program_output", nature=Nature.RESULT, pair="program", key="call_id"),
+    WireKind(type="mcp_approval_request", nature=Nature.USE, pair="mcp_approval_response", key="id"),
+    WireKind(
         type="mcp_approval_response",
         nature=Nature.RESULT,
         role=Role.TOOL,
@@ -239,9 +239,9 @@ CHAT_BLOCKS: Final = _table(
 )
 
 
-def _server_result(name: str, *, quoted: bool = True) -> Kind:
+def _server_result(name: str, *, quoted: bool = True) -> WireKind:
     use = "mcp_tool_use" if name == "mcp_tool_result" else "server_tool_use"
-    return Kind(type=name, nature=Nature.RESULT, pair=use, key="tool_use_id", quoted=quoted)
+    return WireKind(type=name, nature=Nature.RESULT, pair=use, key="tool_use_id", quoted=quoted)
 
 
 ANTHROPIC_BLOCKS: Final = _table(
@@ -250,10 +250,10 @@ ANTHROPIC_BLOCKS: Final = _table(
     _picture("image"),
     _whole("document", role=Role.USER, stub=Stub.LINE, weight=Weight.PAGES),
     _whole("search_result", role=Role.USER, stub=Stub.LINE),
-    Kind(type="thinking", nature=Nature.REASONING, weight=Weight.SEAL),
-    Kind(type="redacted_thinking", nature=Nature.REASONING, weight=Weight.SEAL),
+    WireKind(type="thinking", nature=Nature.REASONING, weight=Weight.SEAL),
+    WireKind(type="redacted_thinking", nature=Nature.REASONING, weight=Weight.SEAL),
     # Calls that the client answers, in the next user message.
-    Kind(
+    WireKind(
         type="tool_use",
         nature=Nature.CALL,
         pair="tool_result",
@@ -261,7 +261,7 @@ ANTHROPIC_BLOCKS: Final = _table(
         content=("input",),
         stub=Stub.TEXT,
     ),
-    Kind(
+    WireKind(
         type="tool_result",
         nature=Nature.OUTPUT,
         role=Role.USER,
@@ -271,7 +271,7 @@ ANTHROPIC_BLOCKS: Final = _table(
         stub=Stub.TEXT,
     ),
     # Tools that the provider runs, within the assistant's turn. Their results hold ciphertext or fixed shapes.
-    Kind(type="server_tool_use", nature=Nature.USE, key="id"),
+    WireKind(type="server_tool_use", nature=Nature.USE, key="id"),
     _server_result("web_search_tool_result"),
     _server_result("web_fetch_tool_result"),
     _server_result("code_execution_tool_result"),
@@ -279,7 +279,7 @@ ANTHROPIC_BLOCKS: Final = _table(
     _server_result("text_editor_code_execution_tool_result"),
     _server_result("tool_search_tool_result", quoted=False),
     _server_result("advisor_tool_result"),
-    Kind(type="mcp_tool_use", nature=Nature.USE, pair="mcp_tool_result", key="id"),
+    WireKind(type="mcp_tool_use", nature=Nature.USE, pair="mcp_tool_result", key="id"),
     _server_result("mcp_tool_result"),
     _whole("mcp_tool_listing", quoted=False),  # left out, the provider asks the server again
     _whole("fallback", quoted=False),  # parts what two models wrote; stays where it is in its message
@@ -292,12 +292,12 @@ ANTHROPIC_BLOCKS: Final = _table(
 )
 
 _KINDS: Final = MappingProxyType({**CHAT_BLOCKS, **RESPONSES_BLOCKS, **RESPONSES_ITEMS, **ANTHROPIC_BLOCKS})
-_SERVER_RESULT = Kind(
+_SERVER_RESULT = WireKind(
     type="", nature=Nature.RESULT, pair="server_tool_use", key="tool_use_id"
 )  # of a tool that came later
 
 
-def known_kind(part: Opaque) -> Kind | None:
+def known_kind(part: Opaque) -> WireKind | None:
     """Returns the line of the part's type; None for a type that nobody knows."""
     kind = _KINDS.get(part.kind)
     return _SERVER_RESULT if kind is None and part.kind.endswith("_tool_result") else kind
