@@ -22,8 +22,8 @@ from penstock.settings import (
     Settings,
     StoreSettings,
     ToolsSettings,
+    find_most_alike,
     known_keys,
-    nearest,
     read_values,
     settings_from,
 )
@@ -49,6 +49,8 @@ __all__ = [
     "StoreSettings",
     "ToolsSettings",
     "cache_folder",
+    "client_environment",
+    "client_history_folders",
     "command_environment",
     "config_path",
     "data_folder",
@@ -64,11 +66,23 @@ __all__ = [
     "settings_from",
     "variable_name",
     "wants_colour",
+    "wraps_on_resize",
 ]
 
 PREFIX = "PENSTOCK_"
 NOT_SETTINGS = frozenset({"PENSTOCK_CONFIG", "PENSTOCK_CORPORA"})
 """Variables of ours that are no settings: where the file is, and where benchmarks find their corpora."""
+
+_WRAPPING_VARIABLES = (
+    "TMUX",
+    "VTE_VERSION",
+    "KITTY_WINDOW_ID",
+    "KONSOLE_VERSION",
+    "WEZTERM_PANE",
+    "WT_SESSION",
+)
+_WRAPPING_PROGRAMS = ("iTerm.app", "Apple_Terminal", "WezTerm", "ghostty", "vscode", "tmux")
+_WRAPPING_TERMS = ("tmux", "xterm-kitty", "alacritty", "foot", "xterm-ghostty", "wezterm")
 
 
 class Sourced(NamedTuple):
@@ -191,6 +205,19 @@ def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
     return _user_folder("XDG_CACHE_HOME", ".cache", environ)
 
 
+def client_history_folders(environ: Mapping[str, str] | None = None) -> dict[str, Path]:
+    """Returns where Claude Code and Codex keep their sessions, by the name of the format; none without a home."""
+    environ = os.environ if environ is None else environ
+    home = environ.get("HOME") or environ.get("USERPROFILE")
+    claude, codex = environ.get("CLAUDE_CONFIG_DIR"), environ.get("CODEX_HOME")
+    found: dict[str, Path] = {}
+    if claude or home:
+        found["claude-code"] = (Path(claude) if claude else Path(str(home)) / ".claude") / "projects"
+    if codex or home:
+        found["codex"] = (Path(codex) if codex else Path(str(home)) / ".codex") / "sessions"
+    return found
+
+
 def data_folder(environ: Mapping[str, str] | None = None) -> Path:
     """Returns the folder of sessions: XDG_DATA_HOME, or `.local/share` at home, else here."""
     return _user_folder("XDG_DATA_HOME", ".local/share", environ)
@@ -247,6 +274,11 @@ def redactor_of_process(detector: str = "own") -> Redactor:
     return Redactor(own_secrets(), detectors=detectors)
 
 
+def client_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Returns the whole environment, for a program that the user starts through ours. It holds secrets: never shown."""
+    return dict(os.environ if environ is None else environ)
+
+
 def command_environment(
     keep: Collection[str] = (), environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
@@ -300,7 +332,7 @@ def read_secret(variable: str, environ: Mapping[str, str] | None = None) -> Secr
         return None
     if not (text.isascii() and text.isprintable() and " " not in text):
         raise SettingsError(
-            f"environment: the value of {variable} is no key: it holds a space, a line break or a character "
+            f"environment: the value of {variable} is not a key: it holds a space, a line break or a character "
             "outside ASCII; set it again"
         )
     return SecretText(text)
@@ -312,6 +344,18 @@ def wants_colour(environ: Mapping[str, str] | None = None) -> bool:
     return not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
+def wraps_on_resize(environ: Mapping[str, str] | None = None) -> bool:
+    """Returns True if the terminal is one that wraps long lines again when its width changes, instead of cutting them off."""
+    environ = os.environ if environ is None else environ
+    if environ.get("STY"):  # GNU screen, whatever it runs in
+        return False
+    return (
+        any(environ.get(name) for name in _WRAPPING_VARIABLES)
+        or environ.get("TERM_PROGRAM", "") in _WRAPPING_PROGRAMS
+        or environ.get("TERM", "").startswith(_WRAPPING_TERMS)
+    )
+
+
 def _environment_values(environ: Mapping[str, str]) -> dict[str, Any]:
     variables = {variable_name(key): key for key in known_keys()}
     values: dict[str, Any] = {}
@@ -319,7 +363,7 @@ def _environment_values(environ: Mapping[str, str]) -> dict[str, Any]:
         if not variable.startswith(PREFIX) or variable in NOT_SETTINGS:
             continue
         if variable not in variables:
-            near = nearest(variable, variables)
+            near = find_most_alike(variable, variables)
             hint = f"did you mean {near}?" if near else "unset it or see the reference of settings"
             raise SettingsError(f"environment: {variable} is not a setting; {hint}")
         if text.strip():  # a variable that is set but empty counts as not set

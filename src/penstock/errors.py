@@ -3,7 +3,7 @@
     PenstockError
     ├── InputError            what was given cannot be read as a conversation
     │   ├── MalformedJSON     the bytes are not JSON
-    │   └── UnknownDialect    JSON, but no dialect that we know
+    │   └── UnknownDialect    JSON, but in no known dialect
     ├── UnknownHandle         no original is kept under that handle
     ├── StoreError            a store did not do what it was asked; nothing was changed
     │   ├── StoreConflict     another process wrote first: read again, then retry
@@ -83,7 +83,7 @@ class MalformedJSON(InputError):
 
 
 class UnknownDialect(InputError):
-    """JSON, but not a conversation in a dialect that we know."""
+    """JSON, but not a conversation in a known dialect."""
 
 
 class UnknownHandle(PenstockError):
@@ -158,6 +158,11 @@ class ErrorClass(NamedTuple):
     prompt_tokens: int | None = None
     output_cap_tokens: int | None = None
     retry_after_seconds: float | None = None
+
+    @property
+    def may_be_billed(self) -> bool:
+        """True if the request reached the provider, as far as we know, and the answer did not reach us."""
+        return self.code in {"timeout", "cut_off", "connection", "malformed_answer"}
 
 
 class NotWritten(PenstockError):

@@ -122,9 +122,16 @@ def read_document(data: bytes, dialect: str = "auto") -> Document:
     decode_utf8(body, source)
     at = len(data) - len(body.lstrip(_SPACE))
     line = data.count(b"\n", 0, at) + 1
-    raise MalformedJSON(
-        "the input is not JSON: a conversation begins with [ or {", position=f"byte {at}, line {line}"
-    )
+    what = "is JSON, but no conversation: that" if _is_json(body) else "is not JSON: a conversation"
+    raise MalformedJSON(f"the input {what} begins with [ or {{", position=f"byte {at}, line {line}")
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 def _read_braces(asked: Dialect | None, body: bytes, source: JsonSource) -> Document:

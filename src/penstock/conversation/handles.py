@@ -23,6 +23,7 @@ __all__ = [
     "Handle",
     "HandleKind",
     "Runs",
+    "explain_range",
     "gaps_between",
     "join_runs",
     "name_message",
@@ -103,6 +104,11 @@ def parse_message_handle(written: str) -> int:
 def name_message(number: int) -> str:
     """Returns the name by which the original of a message can be asked for."""
     return f"m{number}"
+
+
+def explain_range(length: int) -> str:
+    """Returns which messages a conversation of that length has, for an error about a handle."""
+    return f"its messages are m1 to {name_message(length)}" if length else "it has no messages"
 
 
 def runs_of(numbers: Iterable[int]) -> Runs:

@@ -25,7 +25,7 @@ from penstock.conversation.wire import canonical_json, parse_json
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["chain", "chain_ids", "content_digest"]
+__all__ = ["chain", "chain_ids", "content_digest", "extends"]
 
 # Fields of a block or item that change from one request to the next without changing what is said.
 _VOLATILE = frozenset(
@@ -67,6 +67,20 @@ def chain_ids(messages: Iterable[Message], parent: str = "") -> list[str]:
         parent = chain(parent, content_digest(message))
         ids.append(parent)
     return ids
+
+
+def extends(longer: Message, shorter: Message) -> bool:
+    """Returns True where a message says all that another of its role says, and then more.
+
+    The last text of the shorter one may go on in the longer one.
+    """
+    long, short = ([fields for part in one.parts if (fields := _fields(part))] for one in (longer, shorter))
+    if longer.role is not shorter.role or not short or len(long) < len(short):
+        return False
+    *before, last = short
+    own = long[len(before)]
+    goes_on = own[0] == last[0] == b"text" and own[1].startswith(last[1])
+    return long[: len(before)] == before and (goes_on or own == last) and long != short
 
 
 def _bytes(text: str) -> bytes:

@@ -31,7 +31,7 @@ __all__ = [
     "Text",
     "ToolCall",
     "ToolResult",
-    "leading_system",
+    "count_leading_system",
 ]
 
 
@@ -136,6 +136,6 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     written: str = ""
 
 
-def leading_system(messages: Sequence[Message]) -> int:
+def count_leading_system(messages: Sequence[Message]) -> int:
     """Returns the number of system messages that the list begins with."""
     return next((n for n, message in enumerate(messages) if message.role is not Role.SYSTEM), len(messages))

@@ -23,13 +23,13 @@ __all__ = [
     "Pairing",
     "PartPlace",
     "calls_by_id",
+    "find_trailing_start",
     "find_unanswered",
     "has_call",
     "has_result",
     "link_calls",
     "match",
     "results_end",
-    "trailing_start",
 ]
 
 
@@ -85,7 +85,11 @@ def has_result(message: Message) -> bool:
     return False
 
 
-def trailing_start(messages: Sequence[Message]) -> int:
+# A provider's compaction stands for the calls before it: they are no longer under way, and a handoff may follow.
+_COMPACTIONS = frozenset({"compaction", "compaction_summary"})
+
+
+def find_trailing_start(messages: Sequence[Message]) -> int:
     """Returns the start of the run of calls, results and bare reasoning at the end, which may still go on."""
     start = len(messages)
     while start and _under_way(messages[start - 1]):
@@ -96,7 +100,10 @@ def trailing_start(messages: Sequence[Message]) -> int:
 def _under_way(message: Message) -> bool:
     if has_call(message) or has_result(message):
         return True
-    return message.role is Role.ASSISTANT and all(type(part) in (Reasoning, Opaque) for part in message.parts)
+    return message.role is Role.ASSISTANT and all(
+        type(part) is Reasoning or (type(part) is Opaque and part.kind not in _COMPACTIONS)
+        for part in message.parts
+    )
 
 
 def match(messages: Sequence[Message], pairing: Pairing) -> Matching:
@@ -146,7 +153,7 @@ def _match_anywhere(messages: Sequence[Message]) -> Matching:
                 ):  # without an id it answers no call: a tool spoke unasked
                     found.orphans.append(place)
             referenced = referenced or (isinstance(part, Opaque) and part.kind == "item_reference")
-    start = trailing_start(messages)
+    start = find_trailing_start(messages)
     for place in sorted(place for calls in waiting.values() for place in calls):
         (found.open if place.message >= start else found.unanswered).append(place)
     return found
@@ -254,8 +261,8 @@ def link_calls(messages: Sequence[Message], before: Sequence[Message] = ()) -> l
 
     `before` is the whole (already linked) conversation up to them. The cost does not grow with it.
     """
-    waiting = _waiting_at_end(before)
-    if not any(call_id.startswith(_PREFIX) for call_id in waiting) and _all_named(messages):
+    waiting = _find_waiting_at_end(before)
+    if not any(call_id.startswith(_PREFIX) for call_id in waiting) and _are_all_named(messages):
         return list(messages)
     linked: list[Message] = []
     for index, message in enumerate(messages, start=len(before) + 1):
@@ -273,7 +280,7 @@ def link_calls(messages: Sequence[Message], before: Sequence[Message] = ()) -> l
     return linked
 
 
-def _all_named(messages: Sequence[Message]) -> bool:
+def _are_all_named(messages: Sequence[Message]) -> bool:
     for message in messages:
         for part in message.parts:
             if isinstance(part, ToolCall | ToolResult) and not part.call_id:
@@ -313,7 +320,7 @@ def _link_result(result: ToolResult, waiting: dict[str, None]) -> ToolResult:
     return msgspec.structs.replace(result, call_id=first)
 
 
-def _waiting_at_end(messages: Sequence[Message]) -> dict[str, None]:
+def _find_waiting_at_end(messages: Sequence[Message]) -> dict[str, None]:
     start = len(messages)
     while start and has_result(messages[start - 1]) and not has_call(messages[start - 1]):
         start -= 1

@@ -22,7 +22,6 @@ from penstock.conversation.pairing import (
     has_result,
     match,
     results_end,
-    trailing_start,
 )
 from penstock.conversation.rules import (
     OPENING_TEXT,
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
     from penstock.conversation.dialects.base import Dialect
 
-__all__ = ["NO_RESULT", "OPENING_TEXT", "Mend", "MendAction", "Repaired", "open_calls", "repair"]
+__all__ = ["NO_RESULT", "OPENING_TEXT", "Mend", "MendAction", "Repaired", "repair"]
 
 NO_RESULT = "[no result was recorded for this call]"
 
@@ -91,19 +90,6 @@ class Repaired(msgspec.Struct, frozen=True):
     removed: int = 0
     stubbed: int = 0
     renamed: int = 0
-
-
-def open_calls(messages: Sequence[Message]) -> set[int]:
-    """Returns the indices of the messages at the end whose calls have no result yet."""
-    start = trailing_start(messages)
-    waiting: dict[str, list[int]] = {}
-    for index in range(start, len(messages)):
-        for part in messages[index].parts:
-            if isinstance(part, ToolCall):
-                waiting.setdefault(part.call_id, []).append(index)
-            elif isinstance(part, ToolResult) and waiting.get(part.call_id):
-                waiting[part.call_id].pop(0)
-    return {index for indices in waiting.values() for index in indices}
 
 
 def repair(messages: Sequence[Message], dialect: Dialect) -> Repaired:

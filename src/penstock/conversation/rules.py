@@ -17,10 +17,10 @@ from penstock.conversation.pairing import (
     Matching,
     Pairing,
     PartPlace,
+    find_trailing_start,
     has_call,
     has_result,
     match,
-    trailing_start,
 )
 from penstock.conversation.wire import parse_json
 
@@ -181,7 +181,10 @@ class Alternation:
     The chat templates of many open models refuse two turns of one role in a row: servers such as vLLM and
     llama.cpp answer "Conversation roles must alternate user/assistant/user/assistant/…". OpenAI takes them,
     and Anthropic joins them to one turn, so clients do send them, and what came in is left alone. We do not
-    add to it.
+    add to it: messages that come back to fill a target are chosen so that none becomes a neighbour of its own role
+    (`LayoutMaker.part_neighbours`), and a handoff that has no room for a word stays where it holds two apart. Pinned
+    messages may become neighbours; they stay whatever they stand beside. So may two turns between which stood a
+    result without its call, which every provider refuses and `repair` takes out.
     """
 
     name = "alternation"
@@ -330,7 +333,7 @@ class ThinkingFirst:
 
 
 class ServerTools:
-    """What the provider runs and what came of it stay together, and so do types nobody knows with what names them.
+    """Keeps what the provider ran with its outcome, and items of unknown types with those that name them.
 
     Anthropic has this rule and answers with status 400: "unexpected `tool_use_id` found in `web_search_tool_result`
     blocks: …". OpenAI has it for programs and for approvals: "No approval request found …". Use and result are opaque to
@@ -362,7 +365,7 @@ class ServerTools:
 
     def open_uses(self, messages: Sequence[Message]) -> set[int]:
         """Returns the messages at the end of the list with a use that has no result yet."""
-        start = trailing_start(messages)
+        start = find_trailing_start(messages)
         return {place for place in self._pair(messages).unanswered if place >= start}
 
     def _pair(self, messages: Sequence[Message]) -> _ServerPairs:

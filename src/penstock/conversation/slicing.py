@@ -65,7 +65,7 @@ def slice_array(data: bytes, source: JsonSource = _INPUT) -> list[bytes]:
 def slice_object(data: bytes, source: JsonSource = _INPUT) -> dict[str, bytes]:
     """Returns the exact bytes of each value by its key; of a key that is there twice, the last.
 
-    Raises MalformedJSON, and InputError where the JSON is no object.
+    Raises MalformedJSON, and InputError where the JSON is not an object.
     """
     try:
         return {key: bytes(raw) for key, raw in _OBJECT.decode(data).items()}
@@ -179,7 +179,7 @@ class _Scan:
             raise _too_deep(_encode(self.text), self.source) from None
         except json.JSONDecodeError as error:
             self.at = error.pos
-            raise self._error(self._found(_reason(error)), error.pos) from None
+            raise self._error(self._explain(error), error.pos) from None
         except ValueError:  # all that is left: the interpreter's limit on integers
             raise self._error("an integer has more than 4,300 digits", start) from None
         return value
@@ -206,6 +206,11 @@ class _Scan:
         if not self._accept(char):
             raise self._error(self._found(f"{char!r} expected"), self.at)
 
+    def _explain(self, error: json.JSONDecodeError) -> str:
+        if error.msg == "Unterminated string starting at":
+            return "a string that begins here has no end (is it cut off?)"
+        return self._found(_reason(error))
+
     def _found(self, wanted: str) -> str:
         char = self.text[self.at : self.at + 1]
         if not char:
@@ -224,7 +229,6 @@ def _reason(error: json.JSONDecodeError) -> str:
         "Expecting ',' delimiter": "',' or the end of the list or object expected",
         "Expecting ':' delimiter": "':' expected",
         "Expecting property name enclosed in double quotes": "a key in double quotes expected",
-        "Unterminated string starting at": "this string has no end",
         "Invalid control character at": "a character that must be escaped in a string",
     }
     return reasons.get(error.msg, error.msg)

@@ -1,4 +1,4 @@
-"""Who speaks in a user message: a person, or the harness that the person works with.
+"""Tells who speaks in a user message: a person, or the harness that the person works with.
 
 Clients put text of their own into user messages: reminders, the output of local commands and hooks, skills,
 attachments, summaries of a session that was continued. `part_voices` tells it apart from what a person typed, by
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Voice",
     "VoicedPart",
+    "find_typed_command",
+    "is_bare_command",
     "is_request",
     "last_request",
     "part_voices",
     "people_in",
     "person_words",
-    "typed_command",
     "without_reminders",
 ]
 
@@ -73,7 +74,7 @@ def without_reminders(result: str) -> str:
 
 
 def person_words(message: Message) -> str:
-    """Returns what a person typed in the message, without calls, results and harness text; empty where nobody did.
+    """Returns what a person typed in the message, without calls, results and harness text; empty if nothing.
 
     A slash command counts as typed with what was typed behind it.
     """
@@ -90,10 +91,15 @@ def person_words(message: Message) -> str:
     return "\n".join(word for word in words if word)
 
 
-def typed_command(message: Message) -> str:
+def find_typed_command(message: Message) -> str:
     """Returns the slash command that a client wrote down in the message, as it was typed; empty where there is none."""
     command = _TYPED_COMMAND.search(_user_text(message))
     return command[1].strip() if command is not None else ""
+
+
+def is_bare_command(text: str) -> bool:
+    """Returns whether a text is a slash command without words of a person: "/clear", "/add src/a.py"."""
+    return _BARE_COMMAND.match(text) is not None
 
 
 def is_request(message: Message) -> bool:
@@ -114,13 +120,13 @@ def last_request(messages: Sequence[Message]) -> int | None:
     return next((place for place in range(len(messages) - 1, -1, -1) if _user_text(messages[place])), None)
 
 
-def people_in(messages: Sequence[Message]) -> list[int]:
-    """Returns the positions of the messages in which a person speaks, in order."""
-    return list(_people_backwards(messages))[::-1]
+def people_in(messages: Sequence[Message], start: int = 0) -> list[int]:
+    """Returns the positions, from `start` on, of the messages in which a person speaks, in order."""
+    return list(_people_backwards(messages, start))[::-1]
 
 
-def _people_backwards(messages: Sequence[Message]) -> Iterator[int]:
-    for place in range(len(messages) - 1, -1, -1):
+def _people_backwards(messages: Sequence[Message], start: int = 0) -> Iterator[int]:
+    for place in range(len(messages) - 1, start - 1, -1):
         message = messages[place]
         if message.role is not Role.USER:
             continue
@@ -133,6 +139,8 @@ def _people_backwards(messages: Sequence[Message]) -> Iterator[int]:
             if _SKILL.match(after) or _reads_like_command(after):
                 yield place
                 continue
+        if after and is_bare_command(own):
+            continue  # a command that the client carried out: nobody answered it
         if _TYPED_COMMAND.search(before) and (_SKILL.match(own) or _reads_like_command(own)):
             continue  # what the command stands for
         if is_request(message):
@@ -148,6 +156,7 @@ def _user_text(message: Message) -> str:
     return "" if text.isspace() else text
 
 
+_BARE_COMMAND = re.compile(r"\s*/[a-z][\w-]*(?:[ \t]+(?=\S*[./\d_-])\S+){0,4}\s*\Z")
 _TYPED_COMMAND = re.compile(r"<command-name>([^<\n]*)</command-name>")
 _REMINDER = re.compile(r"^<system-reminder>[\s\S]*?</system-reminder>", re.MULTILINE)
 _PRINTED = "<local-command-std"
@@ -469,7 +478,7 @@ class _Scanner:
         first = at
         while first < end and text[first].isspace():
             first += 1
-        block = self._tagged(first, end, first=True)
+        block = self._read_tagged(first, end, first=True)
         look = at
         while block is None and (line := _MARKED_LINE.search(text, look, end)) is not None:
             look = line.end() + (line.end() == line.start())
@@ -477,7 +486,7 @@ class _Scanner:
             if self._is_fenced(at, place, end):
                 continue
             if line.end() > place and text[line.end() - 1] == "<":
-                block = self._tagged(place, end, first=False)
+                block = self._read_tagged(place, end, first=False)
             else:
                 block = self._open(place, end, anywhere=True)
         return block
@@ -504,24 +513,24 @@ class _Scanner:
                 return _Block(opening.voice, at, at, last, last)
         return None
 
-    def _tagged(self, at: int, end: int, *, first: bool) -> _Block | None:
+    def _read_tagged(self, at: int, end: int, *, first: bool) -> _Block | None:
         """Returns the harness text in tags that begins here; `first` where only harness text stands before it."""
         tag = _TAG.match(self._text, at, end)
         likely = _judge_name(tag[1], tag[2] or "") if tag is not None else None
         if tag is None or likely is None or not (first or likely.sure):
             return None
-        closing = self._closing(tag[1], tag.end(), end)
+        closing = self._find_closing(tag[1], tag.end(), end)
         if closing is None:
             return None
         inner, inner_end = tag.end(), closing - len(tag[1]) - 3
         voice = likely.voice
         if likely.prose and _holds_markup(self._text[inner:inner_end]):
             return None
-        if tag[1] == "command-name" and _HAS_ARGUMENTS.search(self._text, closing, end) is not None:
+        if tag[1] == "command-name" and _HAS_ARGUMENTS.match(self._text, closing, end) is not None:
             voice = Voice.PERSON
         return _Block(voice, at, inner, inner_end, closing)
 
-    def _closing(self, name: str, start: int, end: int) -> int | None:
+    def _find_closing(self, name: str, start: int, end: int) -> int | None:
         """Returns the end of the tag that closes this one: blocks of its own name inside are closed first."""
         text = self._text
         if (name, end) in self._unclosed:

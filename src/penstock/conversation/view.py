@@ -107,7 +107,7 @@ class ViewMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 def is_merged(piece: Piece) -> bool:
-    """Returns True for a handoff that stands inside the piece that follows it, and is no message of its own."""
+    """Returns True for a handoff that stands inside the piece that follows it instead of being a message itself."""
     return isinstance(piece, Handoff) and piece.role is None
 
 

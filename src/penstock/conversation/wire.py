@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.errors import InputError
 
-__all__ = ["canonical_json", "encode_wire", "json_text", "parse_json", "to_plain"]
+__all__ = ["canonical_json", "encode_wire", "json_text", "parse_arguments", "parse_json", "to_plain"]
 
 _NAMING = frozenset({"role", "type", "from"})  # one of these says what kind of message or part it is
 _ATOMS = (str, int, float, bytes)
@@ -106,6 +106,15 @@ def parse_json(text: str | bytes) -> Any:
         return _parse_leniently(text)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
+
+
+def parse_arguments(text: str) -> dict[str, Any]:
+    """Returns the arguments of a call as an object. Anything else, JSON or not, is wrapped in one."""
+    try:
+        value = parse_json(text) if text else {}
+    except ValueError:
+        value = text
+    return value if isinstance(value, dict) else {"arguments": value}
 
 
 def _parse_leniently(text: str | bytes) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from penstock.errors import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["BpeTokenizer", "ByteEstimate", "Tokenizer", "estimate_tokens", "tokenizer_for", "tokenizer_named"]
 
@@ -85,9 +86,7 @@ class BpeTokenizer(msgspec.Struct, frozen=True):
         """Returns the tokens in `text`."""
         if not text:
             return 0
-        # The wheel says nothing of its types, and the import waits for the first count: loading is slow.
-        from toktok import truncate  # type: ignore[import-untyped]  # noqa: PLC0415
-
+        truncate = _load_truncate()
         # Cutting to nothing counts the whole text on the way, at 0.5 µs a call where a batch of one takes 28.
         try:
             total: int = truncate(text, 0, self.name)[1]
@@ -99,8 +98,8 @@ class BpeTokenizer(msgspec.Struct, frozen=True):
         """Returns the tokens in each of `texts`, in their order."""
         if len(texts) < _BATCH_FROM_TEXTS:
             return [self.count(text) for text in texts]
-        # As in `count`: untyped, and slow to load.
-        from toktok import batch_count  # noqa: PLC0415
+        # As in `_load_truncate`: untyped, and slow to load.
+        from toktok import batch_count  # type: ignore[import-untyped]  # noqa: PLC0415
 
         threads = 0 if sum(map(len, texts)) >= _THREADS_FROM_CHARS else 1
         try:
@@ -108,6 +107,16 @@ class BpeTokenizer(msgspec.Struct, frozen=True):
         except UnicodeEncodeError:
             counts = batch_count([_replace_lone_surrogates(text) for text in texts], self.name, threads)
         return counts
+
+
+@cache
+def _load_truncate() -> Callable[[str, int, str], tuple[str, int]]:
+    """Returns the wheel's function. A lookup of the import for each count costs more than a short count does."""
+    # The wheel says nothing of its types, and the import waits for the first count: loading is slow.
+    from toktok import truncate  # noqa: PLC0415
+
+    found: Callable[[str, int, str], tuple[str, int]] = truncate
+    return found
 
 
 def _replace_lone_surrogates(text: str) -> str:

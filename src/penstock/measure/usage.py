@@ -66,7 +66,7 @@ def names_cache(usage: Any) -> bool:
     A report without one does not tell whether a prompt was read from a cache.
     """
     details = [_get(usage, name) for name in ("prompt_tokens_details", "input_tokens_details")]
-    return any(_has(place, name) for place in (usage, *details) for name in _CACHE_FIELDS)
+    return any(_has(place, name) for place in (usage, *details) if place for name in _CACHE_FIELDS)
 
 
 _CACHE_FIELDS = (
@@ -180,6 +180,8 @@ _OWN_FIELDS: Mapping[str, tuple[str, ...]] = {
 
 def _get(source: Any, name: str) -> Any:
     """Returns a field of a mapping or an attribute of an object; None where there is none."""
+    if type(source) is dict:  # nearly always; the general question is slow
+        return source.get(name)
     return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
 
 
@@ -188,7 +190,7 @@ def _has(source: Any, name: str) -> bool:
 
 
 def _count(source: Any, name: str) -> int:
-    """Returns a field as a count: whole, never negative, 0 for what is no number."""
+    """Returns a field as a count: whole, never negative, 0 for anything but a number."""
     value = _get(source, name)
     if isinstance(value, str) and len(value) <= 15 and value.isascii() and value.isdigit():
         return int(value)

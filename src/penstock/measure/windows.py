@@ -37,7 +37,7 @@ def resolve_window(
     the provider's list of models, else from the bundled table, else 128,000.
 
     `stated_limit` is a limit that the provider itself stated; it lowers any of them and never raises one.
-    Numbers that are not positive are as good as none, but a `configured` one raises SettingsError.
+    Numbers below 1 are ignored, except that a `configured` one raises SettingsError.
     """
     if configured is not None and configured < 1:
         raise SettingsError(f"model.context_length is {configured}; it must be at least 1 token")
@@ -68,4 +68,4 @@ def _look_up(model: str | None) -> Window | None:
 
 
 def _say_unknown(model: str | None) -> str:
-    return f"nothing is known of {model!r}" if model else "no model was named"
+    return f"unknown model {model!r}" if model else "the default"

@@ -5,13 +5,17 @@ is made, whichever way it is made, so a `Settings` that exists is a valid one.
 """
 
 from penstock.settings.keys import Key
-from penstock.settings.reading import known_keys, nearest, read_values, settings_from
+from penstock.settings.reading import find_most_alike, known_keys, read_values, settings_from
 from penstock.settings.sections import (
     AgentSettings,
     AuxiliaryCompressionSettings,
     AuxiliarySettings,
     CompressionSettings,
     ContextSettings,
+    GatewaySettings,
+    GatewayUpstream,
+    HostedTool,
+    HttpEndpoint,
     McpServer,
     ModelSettings,
     PluginsSettings,
@@ -29,6 +33,10 @@ __all__ = [
     "AuxiliarySettings",
     "CompressionSettings",
     "ContextSettings",
+    "GatewaySettings",
+    "GatewayUpstream",
+    "HostedTool",
+    "HttpEndpoint",
     "Key",
     "McpServer",
     "ModelSettings",
@@ -39,8 +47,8 @@ __all__ = [
     "Settings",
     "StoreSettings",
     "ToolsSettings",
+    "find_most_alike",
     "known_keys",
-    "nearest",
     "read_values",
     "settings_from",
 ]

@@ -71,7 +71,7 @@ class Key(Struct, frozen=True):
 
 @cache
 def keys_of(section: type[SettingsSection]) -> tuple[Key, ...]:
-    """The settings of a section, without those of sections inside it."""
+    """Returns the settings of a section, without those of sections inside it."""
     return tuple(
         Key(f"{section.section}.{field.name}", field.name, field.type, field.default)
         for field in msgspec.structs.fields(section)
@@ -80,7 +80,7 @@ def keys_of(section: type[SettingsSection]) -> tuple[Key, ...]:
 
 
 def sections_of(group: type[Struct]) -> Iterator[type[SettingsSection]]:
-    """The sections in a group of settings, each followed by the sections inside it."""
+    """Yields the sections in a group of settings, each followed by the sections inside it."""
     for _, section in _sections_in(group):
         yield section
         yield from sections_of(section)
@@ -99,7 +99,7 @@ def check_sections(group: Struct) -> None:
 
 @cache
 def _sections_in(group: type[Struct]) -> tuple[tuple[str, type[SettingsSection]], ...]:
-    """The fields of a group that hold a section."""
+    """Returns the fields of a group that hold a section."""
     return tuple(
         (field.name, field.type) for field in msgspec.structs.fields(group) if _is_section(field.type)
     )

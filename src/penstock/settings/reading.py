@@ -12,7 +12,7 @@ from penstock.errors import SettingsError
 from penstock.settings.keys import Key, check_value, keys_of, sections_of
 from penstock.settings.sections import Settings
 
-__all__ = ["known_keys", "nearest", "read_values", "settings_from"]
+__all__ = ["find_most_alike", "known_keys", "read_values", "settings_from"]
 
 
 def settings_from(mapping: Mapping[str, Any]) -> Settings:
@@ -32,28 +32,28 @@ def settings_from(mapping: Mapping[str, Any]) -> Settings:
 
 
 def read_values(mapping: Mapping[str, Any], *, texts: bool = False) -> dict[str, Any]:
-    """The checked values of a nested or dotted mapping, by dotted key.
+    """Returns the checked values of a nested or dotted mapping, by dotted key.
 
     With `texts`, a string stands for what it spells: `"0.6"` for a number, `"yes"` for a boolean, `"null"`
     (or nothing, where null is allowed) for null. Raises SettingsError as `settings_from` does.
     """
     values: dict[str, Any] = {}
-    for name, value in _flat(mapping):
+    for name, value in _flatten(mapping):
         if name in values:
             raise SettingsError(f"{name} is given twice; keep one of the two")
         key = known_keys()[name]
-        values[name] = check_value(key, _meant(key, value, texts=texts))
+        values[name] = check_value(key, _read_meant(key, value, texts=texts))
     return values
 
 
 @cache
 def known_keys() -> Mapping[str, Key]:
-    """Every setting by its dotted name, in the order of the reference."""
+    """Returns every setting by its dotted name, in the order of the reference."""
     return {key.name: key for section in sections_of(Settings) for key in keys_of(section)}
 
 
-def nearest(name: str, known: Mapping[str, Any]) -> str:
-    """The known name that is most like `name`, or an empty string where none is like it."""
+def find_most_alike(name: str, known: Mapping[str, Any]) -> str:
+    """Returns the known name that is most like `name`, or an empty string where none is like it."""
     import difflib  # noqa: PLC0415 - only a mistake needs it
 
     last = name.rpartition(".")[2]
@@ -62,7 +62,7 @@ def nearest(name: str, known: Mapping[str, Any]) -> str:
     return matches[0] if matches else ""
 
 
-def _flat(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Dotted keys and their values; only known sections are entered, so depth has a bound."""
     for part, value in mapping.items():
         name = f"{prefix}{part}"
@@ -73,13 +73,13 @@ def _flat(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
         if not inside:
             raise SettingsError(f"{name} is not a setting; {_suggestion(name)}")
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{name}.")
+            yield from _flatten(value, f"{name}.")
         elif value is not None and value != "":  # a section left empty in a file says nothing
             raise SettingsError(f"{name} is a section, not a setting; it holds {', '.join(inside)}")
 
 
 def _suggestion(name: str) -> str:
-    near = nearest(name, known_keys())
+    near = find_most_alike(name, known_keys())
     if near:
         return f"did you mean {near}?"
     sections = dict.fromkeys(key.partition(".")[0] for key in known_keys())
@@ -90,7 +90,7 @@ _YES = ("true", "yes", "on", "1")
 _NO = ("false", "no", "off", "0")
 
 
-def _meant(key: Key, value: Any, *, texts: bool) -> Any:
+def _read_meant(key: Key, value: Any, *, texts: bool) -> Any:
     if texts and isinstance(value, str):
         return _read_text(key, value)
     if isinstance(value, bool) and isinstance(key.kinds[0], msgspec.inspect.LiteralType):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -15,6 +15,8 @@ __all__ = [
     "AuxiliarySettings",
     "CompressionSettings",
     "ContextSettings",
+    "GatewaySettings",
+    "GatewayUpstream",
     "McpServer",
     "ModelSettings",
     "PluginsSettings",
@@ -96,9 +98,14 @@ class ModelSettings(SettingsSection, frozen=True, kw_only=True):
     api_key_env: VariableName | None = None
     context_length: WindowTokens | None = None
     cache_ttl: Literal["5m", "1h", "off"] = "5m"
+    pictures: bool | None = None
+
+    def takes_pictures(self, model: str) -> bool | None:
+        """Returns the setting `pictures` for a model; None where it is not set, or set for another model by `name`."""
+        return self.pictures if self.name in (None, model) else None
 
     def window_of(self, model: str) -> int | None:
-        """The window that was given for a model: where `name` says which one it is of, of that one alone."""
+        """Returns the setting `context_length` for a model; None where it is not set, or set for another model by `name`."""
         return self.context_length if self.name in (None, model) else None
 
 
@@ -153,11 +160,12 @@ class RedactionSettings(SettingsSection, frozen=True, kw_only=True):
 
 
 class RecallSettings(SettingsSection, frozen=True, kw_only=True):
-    """Search by words, or by words and meaning."""
+    """Search by words, or by words and meaning; and whether an agent may look into its person's other conversations."""
 
     section: ClassVar[str] = "recall"
 
     semantic: bool = False
+    other_conversations: bool = False
 
 
 class StoreSettings(SettingsSection, frozen=True, kw_only=True):
@@ -233,6 +241,125 @@ class AgentSettings(SettingsSection, frozen=True, kw_only=True):
     remember: bool = True
 
 
+class GatewayUpstream(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An API behind the gateway: its address, the models it serves (patterns such as `gpt-*`), and whose key it gets.
+
+    Without `api_key_env` the caller's own credential passes through. `fallbacks` name other upstreams that are asked,
+    in their order, where this one does not answer. `dialects` are those it speaks.
+    """
+
+    base_url: HTTPAddress
+    models: tuple[Name, ...] = ("*",)
+    dialects: tuple[Literal["chat", "responses", "anthropic"], ...] = ("chat", "responses", "anthropic")
+    api_key_env: VariableName | None = None
+    fallbacks: tuple[ServerName, ...] = ()
+
+    def __repr__(self) -> str:
+        return "GatewayUpstream()"  # an address may hold a secret
+
+
+class HttpEndpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tool behind HTTP: arguments are sent as JSON by POST, and the answer's text is the result.
+
+    `parameters` is the JSON schema of the arguments, `headers` maps the names of headers to those of the variables that
+    hold their values. One that only reads (`reads_only`) asks nobody for approval.
+    """
+
+    url: HTTPAddress
+    description: Name
+    parameters: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
+    headers: dict[str, VariableName] = msgspec.field(default_factory=dict)
+    timeout: Annotated[float, Meta(gt=0, le=3_600)] = 30.0
+    reads_only: bool = False
+
+    def __repr__(self) -> str:
+        return "HttpEndpoint()"  # an address may hold a secret
+
+
+class HostedTool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tools of hosted conversations: those of an MCP server, or one behind HTTP."""
+
+    mcp: McpServer | None = None
+    http: HttpEndpoint | None = None
+
+    def __post_init__(self) -> None:
+        if (self.mcp is None) == (self.http is None):
+            raise ValueError("a tool of the gateway has mcp or http, and not both")
+
+
+class GatewaySettings(SettingsSection, frozen=True, kw_only=True):
+    """The gateway: where it listens, the APIs behind it, what it may keep, and its limits."""
+
+    section: ClassVar[str] = "gateway"
+
+    host: Name = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 8_787
+    upstreams: (
+        Annotated[
+            dict[ServerName, GatewayUpstream],
+            Meta(
+                extra={
+                    "allowed": "names, each with base_url (and models, dialects, api_key_env, fallbacks)",
+                    "private": True,
+                }
+            ),
+        ]
+        | None
+    ) = None
+    allowed_hosts: (
+        Annotated[tuple[Name, ...], Meta(extra={"allowed": "a list of names that requests may have as Host"})]
+        | None
+    ) = None
+    store: Literal["full", "digests", "off"] = "full"
+    summarise: Annotated[
+        str,
+        Meta(
+            pattern=r"\A(extractive|same|https?://\S+)\Z",
+            extra={"allowed": "extractive, same, or the address of a model"},
+        ),
+    ] = "extractive"
+    compaction: Literal["ours", "provider", "ours-then-provider"] = "ours"
+    seal_key_file: Name | None = None
+    answer_client_compactions: bool = False
+    recall: bool = False
+    require_keys: bool = False
+    models: (
+        Annotated[tuple[Name, ...], Meta(extra={"allowed": "a list of names or patterns such as gpt-*"})]
+        | None
+    ) = None
+    requests_per_minute: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    tokens_per_day: Annotated[int, Meta(ge=1, le=1_000_000_000_000)] | None = None
+    requests_at_once: Annotated[int, Meta(ge=1, le=100_000)] | None = None
+    max_requests: Annotated[int, Meta(ge=1, le=100_000)] = 2_048
+    request_log: bool = True
+    open_metrics: bool = False
+    dashboard: bool = True
+    otel: bool = False
+    workers: Annotated[int, Meta(ge=1, le=64)] = 1
+    processes: Annotated[int, Meta(ge=1, le=64)] = 1
+    memory_mb: Annotated[int, Meta(ge=16, le=65_536)] = 256
+    max_body_mb: Annotated[int, Meta(ge=1, le=1_024)] = 64
+    connect_seconds: Annotated[float, Meta(gt=0, le=600)] = 10.0
+    idle_seconds: Annotated[float, Meta(gt=0, le=3_600)] = 600.0
+    drain_seconds: Annotated[float, Meta(gt=0, le=3_600)] = 30.0
+    retries: Annotated[int, Meta(ge=0, le=10)] = 1
+    while_busy: Literal["wait", "steer"] = "wait"
+    turn_wait_seconds: Annotated[float, Meta(gt=0, le=3_600)] = 120.0
+    hygiene_notice: Name | None = None
+    tools: (
+        Annotated[
+            dict[ServerName, HostedTool],
+            Meta(extra={"allowed": "names, each with mcp or http", "private": True}),
+        ]
+        | None
+    ) = None
+    allow: (
+        Annotated[tuple[Name, ...], Meta(extra={"allowed": "a list of rules such as tickets__list*"})] | None
+    ) = None
+    approval_seconds: Annotated[float, Meta(gt=0, le=86_400)] = 300.0
+    memory: bool = False
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """All settings. `Settings()` holds the defaults."""
 
@@ -247,6 +374,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     store: StoreSettings = msgspec.field(default_factory=StoreSettings)
     plugins: PluginsSettings = msgspec.field(default_factory=PluginsSettings)
     agent: AgentSettings = msgspec.field(default_factory=AgentSettings)
+    gateway: GatewaySettings = msgspec.field(default_factory=GatewaySettings)
 
     def __post_init__(self) -> None:
         check_sections(self)

@@ -3,7 +3,8 @@
 Each line has a `type`. Lines of the types `user` and `assistant` hold a `message` of the Anthropic dialect; an answer is
 written a block at a time, in lines that share `message.id`. `parentUuid` chains the lines. A turn that was taken back
 leaves lines that no chain reaches; results of parallel calls hang beside the chain. A compaction starts a new chain
-whose `logicalParentUuid` names where the old one ended. Sub-agents' lines have `isSidechain`. Lines with `isMeta`, and
+whose `logicalParentUuid` names where the old one ended; it begins with a summary, a user's line with `isCompactSummary`,
+which gets a tag where its words do not show what it is. Sub-agents' lines have `isSidechain`. Lines with `isMeta`, and
 local commands such as `/clear` with what they printed, are the program's own business and no messages.
 """
 
@@ -13,6 +14,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from penstock.conversation.slicing import slice_array, slice_object
+from penstock.conversation.speakers import Voice, part_voices
 from penstock.conversation.wire import encode_wire
 from penstock.measure.usage import normalise_usage
 from penstock.transfer.lines import read_moment, read_text
@@ -35,6 +37,8 @@ _OWN_WORDS = "messages of the program itself"
 _LOCAL_LINES = "lines of local commands and notes of the program"
 _PRINTED = re.compile(r"\s*<local-command-(?:stdout|stderr|caveat)>")
 _TYPED = re.compile(r"\s*<command-(?:name|message)>")
+_BOUNDARY = "compact_boundary"
+_SUMMARY_TAG = "conversation-summary"
 
 
 def is_claude_code(lines: Sequence[JsonLine]) -> bool:
@@ -59,7 +63,9 @@ def read_claude_code(lines: Sequence[JsonLine], faults: Sequence[LineFault]) -> 
     )
     conversations = []
     if any(_speaks(line) for line in main):
-        conversations.append(_record(_follow_chain(main), main, source=session, title=_find_title(titles)))
+        conversations.append(
+            _record(_follow_chain(main), main, source=session, title=_find_title(titles, own))
+        )
     for name, chain in _group_sidechains(own).items():
         source = f"{session}/{name}"
         conversations.append(_record(chain, chain, source=source, works_for=session, title=""))
@@ -112,11 +118,11 @@ def _follow_chain(lines: Sequence[JsonLine]) -> list[JsonLine]:
 def _find_line_before(lines: Sequence[JsonLine], at: int, places: dict[str, int]) -> int | None:
     """Returns where the line before this one in its chain stands.
 
-    A parent that is not there is the line before it.
+    A parent that is not there is the line before it; so is that of a compaction that names none, as older versions wrote it.
     """
     value = lines[at].value
     parent = read_text(value.get("parentUuid")) or read_text(value.get("logicalParentUuid"))
-    if not parent:
+    if not parent and value.get("subtype") != _BOUNDARY and not value.get("isCompactSummary"):
         return None
     if parent in places:
         return places[parent]
@@ -160,10 +166,16 @@ def _group_sidechains(lines: Sequence[JsonLine]) -> dict[str, list[JsonLine]]:
     return {name: chain for name, chain in chains.items() if any(map(_speaks, chain))}
 
 
-def _find_title(lines: Iterable[JsonLine]) -> str:
-    """Returns what a person called the session, else what the program did."""
+def _find_title(lines: Iterable[JsonLine], own: Sequence[JsonLine]) -> str:
+    """Returns what a person called the session, else what the program did.
+
+    A file may hold summaries of other conversations, known by a `leafUuid` that is not `own`.
+    """
+    names = {read_text(line.value.get("uuid")) for line in own}
     found: dict[str, str] = {}
     for line in lines:
+        if line.value.get("type") == "summary" and read_text(line.value.get("leafUuid")) not in names:
+            continue
         for kind, field in (("custom-title", "customTitle"), ("ai-title", "aiTitle"), ("summary", "summary")):
             if line.value.get("type") == kind and read_text(line.value.get(field)):
                 found[kind] = line.value[field]
@@ -277,9 +289,22 @@ def _read_user_text(line: JsonLine) -> str:
 
 def _read_message(line: JsonLine) -> bytes:
     """Returns the message as the API takes it: its role and the exact bytes of its content."""
-    fields = slice_object(slice_object(line.raw)["message"])
+    content = slice_object(slice_object(line.raw)["message"]).get("content", b'""')
+    if line.value.get("isCompactSummary") and (text := _tag_summary(line)):
+        content = encode_wire(text)
     role = encode_wire(line.value["type"])
-    return b'{"role":' + role + b',"content":' + fields.get("content", b'""') + b"}"
+    return b'{"role":' + role + b',"content":' + content + b"}"
+
+
+def _tag_summary(line: JsonLine) -> str:
+    """Returns the summary inside a tag that tells it from a person's words; empty where its own words do."""
+    content = line.value["message"].get("content")
+    blocks = content if isinstance(content, list) else [{"text": content}]
+    texts = [block["text"] for block in blocks if isinstance(block, dict) and read_text(block.get("text"))]
+    if all(voiced.voice is Voice.SUMMARY for text in texts for voiced in part_voices(text)):
+        return ""
+    inside = "\n\n".join(texts).replace(f"</{_SUMMARY_TAG}", f"<\\/{_SUMMARY_TAG}")
+    return f"<{_SUMMARY_TAG}>\n{inside}\n</{_SUMMARY_TAG}>"
 
 
 def _join(before: bytes, more: bytes) -> bytes:

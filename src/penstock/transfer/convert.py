@@ -28,7 +28,8 @@ from penstock.conversation.message import (
     ToolCall,
     ToolResult,
 )
-from penstock.conversation.wire import parse_json
+from penstock.conversation.wire import parse_arguments
+from penstock.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -97,7 +98,11 @@ class Picture(msgspec.Struct, frozen=True):
 
 
 def convert(messages: Sequence[Message], source: Dialect, target: Dialect) -> Conversion:
-    """Returns the messages of `source` as those of `target`."""
+    """Returns the messages of `source` as those of `target`. Raises InputError where that is not one of our own dialects."""
+    if target.name not in _WRITERS:
+        raise InputError(
+            f"conversations cannot be converted to the dialect {target.name}: use one of {', '.join(_WRITERS)}"
+        )
     lost = _Lost()
     pictures: dict[str, Picture] = {}
     turns: list[_Turn] = []
@@ -325,7 +330,9 @@ class _Anthropic(_Writer):
             case Image() if role is not Role.ASSISTANT:
                 return self._build_image(part)
             case ToolCall(call_id=call_id, name=name, arguments=arguments):
-                return [{"type": "tool_use", "id": call_id, "name": name, "input": _make_object(arguments)}]
+                return [
+                    {"type": "tool_use", "id": call_id, "name": name, "input": parse_arguments(arguments)}
+                ]
             case ToolResult():
                 return [self._build_result(part)]
             case _:
@@ -385,12 +392,3 @@ def _simplify(blocks: list[dict[str, Any]], empty: str | None) -> Any:
     if not blocks:
         return empty
     return blocks[0]["text"] if len(blocks) == 1 and blocks[0]["type"] == "text" else blocks
-
-
-def _make_object(arguments: str) -> Any:
-    """Returns a call's input, which must be an object: anything else is put into one."""
-    try:
-        value = parse_json(arguments) if arguments else {}
-    except ValueError:
-        value = arguments
-    return value if isinstance(value, dict) else {"arguments": value}

@@ -1,4 +1,4 @@
-"""The four dialects, by name, and how one is told from another."""
+"""The dialects by name: our four, and others that an upper room finds. Also how one of ours is told from another."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ from penstock.conversation.pairing import Pairing, link_calls
 from penstock.errors import InputError, UnknownDialect
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.conversation.message import Message
 
 __all__ = [
     "DIALECTS",
     "Dialect",
+    "ask_for_others",
     "candidates",
     "decode_all",
+    "decode_each",
     "detect",
     "dialect_named",
     "wire_of",
@@ -32,13 +36,26 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
     {dialect.name: dialect for dialect in (CHAT, ANTHROPIC, RESPONSES, SHAREGPT)}
 )
 _NAMES = ", ".join(DIALECTS)
+_others: dict[str, Dialect] = {}  # those that were asked for, and found
+_finders: list[Callable[[str], Dialect | None]] = []
+
+
+def ask_for_others(find: Callable[[str], Dialect | None]) -> None:
+    """Has `find` asked, once each, for dialects that are not ours. It returns None for a name that it does not know."""
+    _finders.append(find)
 
 
 def dialect_named(name: str) -> Dialect:
-    """Returns the dialect of that name. Raises UnknownDialect with the names there are."""
-    if name not in DIALECTS:
-        raise UnknownDialect(f"there is no dialect {name!r}: use one of {_NAMES}")
-    return DIALECTS[name]
+    """Returns the dialect of that name; a name of ours always means ours. Raises UnknownDialect with the names there are."""
+    known = DIALECTS.get(name) or _others.get(name)
+    if known is not None:
+        return known
+    for find in _finders:
+        if (found := find(name)) is not None:
+            return _others.setdefault(name, found)
+    raise UnknownDialect(
+        f"there is no dialect {name!r}: use one of {_NAMES}, or install the package that adds it"
+    )
 
 
 def candidates(wires: Sequence[Any]) -> list[Dialect]:
@@ -74,6 +91,14 @@ def decode_all(
     `before` is the whole conversation that they continue. An error says which message it is, counted from 1
     and from the start of that conversation.
     """
+    messages = decode_each(dialect, wires, origins, number_from=len(before) + 1)
+    return messages if dialect.pairing is Pairing.ANYWHERE else link_calls(messages, before)
+
+
+def decode_each(
+    dialect: Dialect, wires: Sequence[Any], origins: Sequence[Any] | None = None, *, number_from: int = 1
+) -> list[Message]:
+    """Returns every message as it is by itself, whatever stands before it. Raises InputError as `decode_all` does."""
     messages: list[Message] = []
     decode = dialect.decode
     try:
@@ -84,9 +109,8 @@ def decode_all(
             for wire, origin in zip(wires, origins, strict=True):
                 messages.append(decode(wire, origin))
     except InputError as error:
-        number = len(before) + len(messages) + 1
-        raise type(error)(str(error), position=f"message {number}") from None
-    return messages if dialect.pairing is Pairing.ANYWHERE else link_calls(messages, before)
+        raise type(error)(str(error), position=f"message {number_from + len(messages)}") from None
+    return messages
 
 
 def _unknown_dialect(wire: Any, number: int, left: Sequence[Dialect]) -> UnknownDialect:

@@ -46,7 +46,7 @@ from penstock.conversation.rules import (
     ThinkingFirst,
     UserOpens,
 )
-from penstock.conversation.wire import json_text, parse_json
+from penstock.conversation.wire import json_text, parse_arguments, parse_json
 
 __all__ = ["ANTHROPIC", "AnthropicDialect"]
 
@@ -251,7 +251,12 @@ def _build_block(part: Part) -> dict[str, Any] | None:
     if isinstance(part, Text | Summary):
         return {"type": "text", "text": text_of(part)}
     if isinstance(part, ToolCall):
-        return {"type": "tool_use", "id": part.call_id, "name": part.name, "input": _input(part.arguments)}
+        return {
+            "type": "tool_use",
+            "id": part.call_id,
+            "name": part.name,
+            "input": parse_arguments(part.arguments),
+        }
     if isinstance(part, ToolResult):
         return _build_result(part)
     if isinstance(part, Reasoning):
@@ -277,15 +282,6 @@ def _build_result(result: ToolResult) -> dict[str, Any]:
     return block
 
 
-def _input(arguments: str) -> Any:
-    """Returns a call's input as an object, which it must be: anything else is put into one."""
-    try:
-        value = parse_json(arguments) if arguments else {}
-    except ValueError:
-        value = arguments
-    return value if isinstance(value, dict) else {"arguments": value}
-
-
 def _write_block(block: Any, part: Part) -> Any:
     old = _read_block(block) if isinstance(block, Mapping) else None
     if isinstance(old, ToolResult) and isinstance(part, ToolResult):
@@ -298,7 +294,7 @@ def _write_block(block: Any, part: Part) -> Any:
             del changed["content"]
         return changed
     if isinstance(old, ToolCall) and isinstance(part, ToolCall):
-        kept = block.get("input") if part.arguments == old.arguments else _input(part.arguments)
+        kept = block.get("input") if part.arguments == old.arguments else parse_arguments(part.arguments)
         return {**block, "id": part.call_id, "name": part.name, "input": kept}
     if isinstance(old, Reasoning):
         return block

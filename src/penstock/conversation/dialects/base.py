@@ -63,7 +63,7 @@ class Dialect(Protocol):
 
     @property
     def name(self) -> str:
-        """`chat`, `responses`, `anthropic` or `sharegpt`."""
+        """`chat`, `responses`, `anthropic`, `sharegpt`, or that of an installed package."""
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -177,14 +177,14 @@ def _unknown_fields(wire: Mapping[str, Any], known: frozenset[str]) -> dict[str,
 
 
 def require_object(wire: Any) -> Mapping[str, Any]:
-    """Returns the wire object. Raises InputError where it is none."""
+    """Returns the wire object. Raises InputError if it is anything else."""
     if type(wire) is dict or isinstance(wire, Mapping):  # the first is quicker, and nearly always true
         return wire
     raise InputError(f"a message must be a JSON object, not {describe(wire)}: {WAY_OUT}")
 
 
 def require_list(messages: Any) -> Sequence[Any]:
-    """Returns the messages as a list. Raises InputError for what is none; a single message, and text, are none."""
+    """Returns the messages as a list. Raises InputError for anything else, including a single message and text."""
     if isinstance(messages, (list, tuple)):
         return messages
     single = isinstance(messages, (str, bytes, bytearray, Mapping)) or hasattr(messages, "model_dump")

@@ -29,7 +29,7 @@ from penstock.conversation.message import (
 )
 from penstock.conversation.pairing import Pairing
 from penstock.conversation.rules import Alternation, Batches, Pairs
-from penstock.conversation.wire import json_text, parse_json
+from penstock.conversation.wire import json_text, parse_arguments
 
 __all__ = ["CHAT", "ChatDialect"]
 
@@ -347,7 +347,7 @@ def _rewrite_arguments(call: Mapping[str, Any], field: str, old: ToolCall, new: 
     changed = dict(call)
     if new.arguments != old.arguments:
         was_text = isinstance(call.get(field), str)
-        changed[field] = new.arguments if was_text else parse_json(new.arguments)
+        changed[field] = new.arguments if was_text else parse_arguments(new.arguments)
     if new.name != old.name:
         changed["name"] = new.name
     return changed

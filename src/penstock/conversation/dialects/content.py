@@ -26,7 +26,6 @@ __all__ = [
     "image_from_base64",
     "image_from_reference",
     "image_from_url",
-    "marked_segments",
     "opaque",
     "read_attachment",
     "read_content",
@@ -35,6 +34,7 @@ __all__ = [
     "replace_segments",
     "rewrite_content",
     "rewrite_result",
+    "split_marked",
     "text_of",
     "text_segment",
 ]
@@ -55,7 +55,7 @@ class Segment(NamedTuple):
     end: int
 
 
-def marked_segments(text: str) -> list[Segment]:
+def split_marked(text: str) -> list[Segment]:
     """Returns the text as words, and the handoffs that our mark shows in it."""
     found = mark.find(text) if mark.OPENING in text else None
     if found is None:
@@ -179,14 +179,14 @@ def read_content(content: Any, read_block: ReadBlock) -> list[Slotted]:
     if content is None:
         return []
     if isinstance(content, str):
-        return _in_slots(None, marked_segments(content))
+        return _in_slots(None, split_marked(content))
     if not isinstance(content, list | tuple):
         return [Slotted(Slot(None, 0), opaque(content, "content"))]
     found: list[Slotted] = []
     for index, block in enumerate(content):
         text = _block_text(block)
         if text is not None:
-            found += _in_slots(index, marked_segments(text))
+            found += _in_slots(index, split_marked(text))
         else:
             part = read_block(block) if isinstance(block, Mapping) else opaque(block)
             found.append(Slotted(Slot(index, 0), part))
@@ -230,7 +230,7 @@ def rewrite_content(content: Any, changes: Mapping[Slot, Part], write_block: Wri
 
 def _rewrite_text(text: str, parts: Mapping[int, Part]) -> str:
     written = {number: text_of(part) for number, part in parts.items()}
-    return replace_segments(text, marked_segments(text), written)
+    return replace_segments(text, split_marked(text), written)
 
 
 def _rewrite_block(block: Any, parts: Mapping[int, Part], write_block: WriteBlock) -> Any:

@@ -34,7 +34,7 @@ from penstock.conversation.message import Opaque, Role, ToolCall, ToolResult
 from penstock.conversation.wire import json_text, parse_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from penstock.conversation.message import Message, Part
 
@@ -115,7 +115,7 @@ class WireKind(msgspec.Struct, frozen=True, kw_only=True):
     stub: Stub = Stub.NONE
     weight: Weight = Weight.TEXT
     quoted: bool = True
-    """Whether a handoff may quote from it."""
+    """True where a handoff may quote from it."""
 
 
 def _table(*kinds: WireKind) -> Mapping[str, WireKind]:
@@ -298,7 +298,7 @@ _SERVER_RESULT = WireKind(
 
 
 def known_kind(part: Opaque) -> WireKind | None:
-    """Returns the line of the part's type; None for a type that nobody knows."""
+    """Returns the line of the part's type; None for an unknown type."""
     kind = _KINDS.get(part.kind)
     return _SERVER_RESULT if kind is None and part.kind.endswith("_tool_result") else kind
 
@@ -321,9 +321,14 @@ def is_standing(part: Part) -> bool:
     return kind is not None and kind.nature is Nature.STANDING
 
 
-def find_barrier(messages: tuple[Message, ...] | list[Message]) -> int | None:
-    """Returns the position of the newest message that holds a barrier, or None."""
-    for place in range(len(messages) - 1, -1, -1):
+def find_barrier(
+    messages: tuple[Message, ...] | list[Message], among: Sequence[int] | None = None
+) -> int | None:
+    """Returns the position of the newest message that holds a barrier, or None.
+
+    `among` are the positions of all messages with an `Opaque` part, where the caller knows them: no other can hold one.
+    """
+    for place in reversed(range(len(messages)) if among is None else among):
         if any(is_barrier(part) for part in messages[place].parts):
             return place
     return None

@@ -36,7 +36,7 @@ from penstock.conversation.message import (
 )
 from penstock.conversation.pairing import Pairing
 from penstock.conversation.rules import Batches, Pairs, ReasoningStays, ServerTools
-from penstock.conversation.wire import json_text, parse_json
+from penstock.conversation.wire import json_text, parse_arguments
 
 __all__ = ["RESPONSES", "ResponsesDialect"]
 
@@ -343,7 +343,7 @@ def _rewrite_item(wire: dict[str, Any], old: Part, new: Part) -> None:
         field = _content_field(wire, kind)
         if new.arguments != old.arguments:
             was_text = isinstance(wire.get(field), str)
-            wire[field] = new.arguments if was_text else parse_json(new.arguments)
+            wire[field] = new.arguments if was_text else parse_arguments(new.arguments)
         if new.name != old.name:
             wire["name"] = new.name
     elif isinstance(old, ToolResult) and isinstance(new, ToolResult):

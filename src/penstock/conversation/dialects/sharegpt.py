@@ -19,9 +19,9 @@ from penstock.conversation import mark
 from penstock.conversation.dialects.base import require_object, text_beside, unknown_role, wire_of
 from penstock.conversation.dialects.content import (
     Segment,
-    marked_segments,
     opaque,
     replace_segments,
+    split_marked,
     text_of,
     text_segment,
 )
@@ -178,7 +178,7 @@ def _read(wire: Mapping[str, Any], role: Role) -> list[Segment]:
         tagged = _find_tagged(value, (_RESPONSE,), 0, len(value))
         return tagged or [Segment(_read_response("", value), 0, len(value))]
     if role is not Role.ASSISTANT:
-        return marked_segments(value)
+        return split_marked(value)
     if wire["from"] in _BARE_CALLS and f"<{_CALL}>" not in value:
         return [Segment(_read_call(value), 0, len(value))]
     if "<" not in value:
@@ -190,7 +190,7 @@ def _read_assistant(value: str) -> list[Segment]:
     """Handoffs first: what stands inside one may quote tags."""
     found: list[Segment] = []
     at = 0
-    for segment in marked_segments(value) if mark.OPENING in value else ():
+    for segment in split_marked(value) if mark.OPENING in value else ():
         if isinstance(segment.part, Summary):
             found += [*_read_between(value, at, segment.start), segment]
             at = segment.end
