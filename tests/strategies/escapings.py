@@ -1,9 +1,11 @@
 """Every way in which JSON may write a text, by itself or inside JSON again."""
 
 import json
+import random
+import re
 from collections.abc import Callable, Iterable
 
-__all__ = ["ESCAPINGS", "decode_all", "escape"]
+__all__ = ["ESCAPINGS", "decode_all", "escape", "escape_at_random"]
 
 
 def _escape_characters(text: str, which: Callable[[str], bool]) -> str:
@@ -17,6 +19,8 @@ def _escape_characters(text: str, which: Callable[[str], bool]) -> str:
             written.append(json.dumps(char, ensure_ascii=False)[1:-1])
     return '"' + "".join(written) + '"'
 
+
+_HEXADECIMAL = re.compile(r"(?<!\\)\\u([0-9a-f]{4})")
 
 ESCAPINGS: dict[str, Callable[[str], str]] = {
     "ascii": json.dumps,
@@ -35,6 +39,29 @@ def escape(text: str, *names: str) -> str:
     """Returns `{"output": text}` as JSON, and that again inside JSON for each further way."""
     for name in names:
         text = '{"output":' + ESCAPINGS[name](text) + "}"
+    return text
+
+
+_AROUND = (
+    '{"output":%s}',
+    "[%s]",
+    '{"a":{"b":[1,%s,null]}}',
+    "%s",
+    '{"content":[{"type":"text","text":%s}]}',
+    '{"note":"x", "cmd" : %s , "n":1}',
+)
+
+
+def escape_at_random(text: str, rng: random.Random, depth: int) -> str:
+    """Returns JSON that holds the text, `depth` levels deep; what must not be escaped is escaped here and there."""
+    for _ in range(depth):
+        share = rng.choice([0, 0, 0.05, 0.2, 0.5, 1])
+        written = _escape_characters(text, lambda _, share=share: rng.random() < share)
+        if rng.random() < 0.5:
+            written = written.replace("/", "\\/")
+        if rng.random() < 0.5:
+            written = _HEXADECIMAL.sub(lambda code: "\\u" + code[1].upper(), written)
+        text = rng.choice(_AROUND).replace("%s", written)
     return text
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from benchmarks.hostile import UNITS, paths
+from benchmarks.hostile import UNITS, mix_units, paths
 
 CHARACTERS = 8_000
 MOST_SECONDS = 0.25
@@ -22,12 +22,13 @@ def seconds(path, text: str) -> float:
     return time.process_time() - start
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", PATHS)
 def test_no_text_takes_more_than_its_length(name: str):
     path = PATHS[name]
     path("warm")
     slow = {}
-    for unit in UNITS:
+    for unit in (*UNITS, *mix_units(60)):
         text = (unit * (CHARACTERS // len(unit) + 1))[:CHARACTERS]
         if seconds(path, text) > MOST_SECONDS:
             slow[unit] = min(seconds(path, text) for _ in range(3))

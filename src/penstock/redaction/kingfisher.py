@@ -1,4 +1,4 @@
-"""Kingfisher's rules beside ours: some five hundred issuers, for those who can wait for them to load.
+"""Kingfisher's rules beside ours: about five hundred issuers, at the price of some seconds to load them.
 
 Needs the package `kingfisher-secret-scanner`. Why it is not the default: `docs/adr/0003-redaction.md`.
 """

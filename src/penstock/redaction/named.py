@@ -16,9 +16,9 @@ from penstock.redaction.secret import Find, RedactionRule, Secret
 from penstock.redaction.value import is_literal, looks_chosen, looks_random
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
-__all__ = ["RULES", "Tells"]
+__all__ = ["OTHER_WORD", "RULES", "Tells", "means_otherwise"]
 
 
 # Names that tell: what follows them may be a secret.
@@ -34,20 +34,26 @@ class Tells(Enum):
 
 _NAMES = {
     Tells.PASSWORD: (
-        "password passwd passphrase passwort kennwort pwd pswd contraseña contrasena senha wachtwoord hasło lösenord "
-        "пароль 密码 密碼 口令 パスワード 비밀번호 mot~de~passe _pass"
+        "password passwd passphrase passwort kennwort pwd pswd contraseña contrasena senha wachtwoord hasło lösenord parola lozinka heslo jelszó mật~khẩu şifre salasana adgangskode passord "
+        "пароль 密码 密碼 口令 パスワード 비밀번호 mot~de~passe _pass -pass requirepass masterauth"
     ),
     Tells.SECRET: (
         "secret api_key apikey access_key accesskey private_key privatekey account_key accountkey encryption_key "
-        "signing_key master_key shared_key subscription_key auth_key authkey secret_key storage_key jwt_key webhook_key "
+        "signing_key setup_key master_key shared_key subscription_key auth_key authkey secret_key storage_key jwt_key webhook_key "
         "dockerconfigjson dockercfg"
     ),
-    Tells.TOKEN: "token auth credential credentials bearer _KEY",
+    Tells.TOKEN: "token auth credential credentials bearer _KEY _SALT _salt",
 }
 _SUFFIX = re.compile(
     r"(?:[_-]?(?:[0-9]{1,3}|prod|production|dev|test|staging|live|sandbox|value|plain|plaintext|string|text|raw|key"
     r"|base|key_base|hex|base64|b64|data|pem|primary|secondary|main|admin|root|user|db|old|new|current))?",
     re.IGNORECASE,
+)
+# What makes another word of the name, as in `tokens` and `author`: small letters that begin none of these endings, nor one
+# of those in `tables`.
+OTHER_WORD = re.compile(
+    r"(?!prod|dev|test|staging|live|sandbox|value|plain|string|text|raw|key|base|hex|b64|data|pem|primary|secondary|main"
+    r"|admin|root|user|db|old|new|current|id|hash)[a-z]"
 )
 _OTHERWISE_MEANT = frozenset(
     [
@@ -159,21 +165,22 @@ def _is_telling(text: str, start: int, suffix: str) -> int | None:
         and begin < start
     ):
         begin += 1  # the letter of an escaped line break
-    if (begin < start and _means_otherwise(text[max(begin, start - 18) : start])) or text.endswith(
+    if (begin < start and means_otherwise(text[max(begin, start - 18) : start])) or text.endswith(
         "etc/", 0, begin
     ):
         return None
     return begin
 
 
-def _means_otherwise(left: str) -> bool:
+def means_otherwise(left: str) -> bool:
     """Returns True if the last word before the name changes what it means: `max_tokens`, `nextToken`, `public_key`."""
     last = _LAST_WORD.match(left[::-1])
     if last is None:
         return False
     word = last[1][::-1]
     if any(
-        (not place or letter.isupper()) and word[place:].lower() in _OTHERWISE_MEANT
+        (not place or (letter.isupper() and word[place - 1].islower()))
+        and word[place:].lower() in _OTHERWISE_MEANT
         for place, letter in enumerate(word)
     ):
         return True
@@ -188,41 +195,63 @@ _TAIL = re.compile(
         (?P<typed>(?:\??[ \t]{0,3}:[ \t]{0,3}[&A-Za-z][\w\[\]&'.|<>\ ]{0,40}?|[ \t]string[ \t])
             =[ \t]{0,3}(?=[A-Za-z&@$]{0,2}\\{0,63}["'][^\s}\],)\\]))
       | (?P<below>[ \t]{0,4}:[ \t]{0,4}\r?\n[ \t]{0,8})
-      | (?P<assign>(?P<tie>(?:\ (?:for|of)\ [\w.@-]{1,40})?[ \t]{0,12}(?:=>|:=|\?=|<-|={1,3}|!==?|[:：＝])[ \t\u3000]{0,12})
+      | (?P<assign>(?P<tie>(?:\ (?:for|of|do|für|de|del|para|pour|di|к|от|для)\ [\w.@-]{1,40}(?:\ [\w.@-]{1,24}){0,2})?[ \t]{0,12}(?:=>|:=|\?{1,2}=|\|\|=|\+=|<-|={1,3}|!==?|[:：＝])[ \t\u3000]{0,12})
             (?:\\\r?\n[ \t]{0,40}|[>|][-+]?[ \t]{0,4}\r?\n[ \t]{1,40})?+)
       | (?P<cell>[ \t]{0,40}\|[ \t]{0,40})
-      | (?P<comma>[ \t]{0,4},[ \t]{0,4}(?=\\{0,63}["']))
-      | (?P<pair>(?:\s(?![Vv]alue)[\w-]{1,24}=["'][^"'<>\n]{0,60}["']){0,3}+\s{0,12},?\s{0,12}["']?[Vv]alue["']?[ \t]{0,4}[:=][ \t]{0,4})
+      | (?P<pair>(?:\s(?![Vv]alue)[\w-]{1,24}=["'][^"'<>\n]{0,60}["']){0,3}+\s{0,12},?\s{0,12}\\{0,63}["']?[Vv]alue\\{0,63}["']?[ \t]{0,4}[:=][ \t]{0,4})
+      | (?P<comma>[ \t]{0,4},[ \t]{0,24}(?=\\{0,63}["']))
       | (?P<says>(?:\ (?:for|of|to|on|at|für|zu|zum|zur|von|vom|de|del|do|da|di|du|pour|para|per|к|от|для)\ [\w .@/-]{1,40}?)?
-            (?:\ (?:is|was|ist|lautet|es|est|é|è|это)(?=[ :])|是|为|為|は|는|은)[ ]?:?[ ]{0,3})
+            (?:\ (?:is|was|to|ist|lautet|es|est|é|è|это)(?=[ :])|是|为|為|は|는|은)[ ]?:?[ ]{0,3})
       | (?P<element>>)
+      | (?P<argument>\((?=\\{0,63}["']))
+      | (?P<block>[ \t]{0,4}\{[ \t]{0,8}\r?(?:\n|\\{1,63}n)(?:(?:[^{}\n\\]|\\{1,63}["']){0,80}+(?:\n|\\{1,63}n)){0,4}?
+            [ \t]{0,8}default[ \t]{0,12}=[ \t]{0,12}(?=\\{0,63}["']))
       | (?P<space>[ \t]{1,4}(?=[^\s=:]))
     )
     """,
     re.VERBOSE,
 )
+_ENDS_NAME = frozenset(
+    "./);}[&%*$@#~^"
+)  # with none of these can a tail begin, so its pattern need not be tried
 _VALUE = re.compile(
     r"""
-    (?P<call>[A-Za-z_][\w.:]{0,40}\((?=["']))? [brfuBRFU@$&]{0,2}+
+    (?P<call>[A-Za-z_][\w.:]{0,40}\((?=["']))? [brfuBRFUN@$&]{0,2}+ (?:""(?="[^"])|''(?='[^']))?+
     (?: \\{1,63}["'`](?P<escaped>[^\\\n"]{1,4000}+)
       | "(?P<double>(?:[^"\\\n]|\\.){1,4000}+)
       | '(?P<single>(?:[^'\\\n]|\\.){1,4000}+)
       | `(?P<tick>[^`\n]{1,4000}+) )
-  | (?P<bare>(?:[^\s"'`,;&<>(){}\[\]\\|]|&(?![\w.-]+=)|\\(?![nrtu"'\\/])){1,64}+)
+  | (?P<bare>(?:[^\s"'`,;&<>(){}\[\]\\|]{1,64}+|&(?![\w.-]{1,64}+=)|\\(?![nrtu"'\\/])){1,16}+)
     """,
     re.VERBOSE,
 )
 _REST_OF_RUN = re.compile(r"""[^\s"'`,;&<>(){}\[\]\\|]*+""")
 _JUDGED = 64  # characters of a value that are enough to judge it by
 _LINE_HEAD = re.compile(
-    r"""(?:\A|[\n\r]|\\n|\\t|[:,\[]\ ?\\{0,63}")[ \t>|+-]{0,40}(?:[0-9]{1,6}(?:→|[:|\t])[ \t]{0,40})?(?:(?:export|set|setx|ENV|ARG)\ )?["']?\Z"""
+    r"""(?:\A|[\n\r]|\\n|\\t|(?:\A|[:,\[]\ ?)(?:\\{0,63}"){1,4})[ \t>|+-]{0,40}(?:[0-9]{1,6}(?:→|[:|\t])[ \t]{0,40})?(?:(?:export|set|setx|ENV|ARG)\ )?["']?\Z"""
 )
-_LINE_END = re.compile(r"""[ \t]*(?:\Z|[\n\r#]|\\{1,63}[nr"]|"[ \t]*(?:[,}\]\n]|\Z))""")
+_LINE_END = re.compile(r"""[ \t]*(?:\Z|[\n\r#]|\\{1,63}[nr"]|"{1,4}[ \t]*(?:[,}\]\n]|\Z))""")
 _CELL_BEFORE = re.compile(r"\|[ \t*`]{0,20}(?:[\w()-]{1,20}[ ]){0,3}[*`]{0,2}\Z")
-_WITH = re.compile(r"\b(?:with|using|and|mit|avec|con|com)\ (?:the\ |its\ )?\Z")
+# Of what stands before the name, read backwards: "with the", "user maple".
+_TOLD_WITH = re.compile(
+    r"\ (?:(?:eht|sti)\ )?(?:htiw|gnisu|dna|tim|ceva|noc|moc)\b|\s\S{1,40}\s(?:(?:eman)?resu|nigol)\b",
+    re.IGNORECASE,
+)
 _NETRC = re.compile(r"\blogin\s+\S+\s+\Z")
+_ENDING = re.compile(
+    "[\u3040-\u30ff\uac00-\ud7af、。，！]"
+)  # of a sentence, where no space parts it from the value
+_USER_BEFORE = re.compile(
+    r"\b(?:user(?:name)?|login|account|e-?mail|benutzer|usuario|utilisateur)\b[^\n]{0,50}\Z", re.IGNORECASE
+)
+_OPENS, _JOINS = frozenset("([{<"), frozenset("?&;")
+_QUOTED_ONLY = frozenset({"comma", "typed", "argument", "block"})
+_SETTER = re.compile(
+    r"""(?:define|[Ss]et_?[Ee]nv|putenv|setProperty|SetEnvironmentVariable|\.put|\.set)\(\\{0,63}["']\Z"""
+)
 _ENDS_A_PAIR = frozenset({"", " ", "\n", "\r", "\t", '"', "'", "\\"})
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
+_NAME_AND_YEAR = re.compile("[A-Z][a-z]{2,15}(?:19|20)[0-9]{2}")
 _LONG_RUN = re.compile(r"[A-Za-z0-9+/_.~-]{20}")
 _TOKEN = re.compile(r"[A-Za-z0-9+/_.~-]+={0,2}")
 
@@ -251,13 +280,13 @@ class _Site(msgspec.Struct, frozen=True):
         return self.name.startswith("-") or self.text.endswith("setx ", 0, self.begin)
 
     def is_defined(self) -> bool:
-        """Returns True for `define('NAME', 'value')`."""
-        return "define(" in self.text[max(0, self.begin - 16) : self.begin]
+        """Returns True for `define('NAME', 'value')`, `os.Setenv("NAME", "value")` and the like."""
+        return _SETTER.search(self.text, max(0, self.begin - 32), self.begin) is not None
 
     def is_setting(self) -> bool:
         """True for `NAME=value`, `--name=value`, `?name=value`, `;Name=value`, `a.b.name=value`."""
         if self.tie == "=":
-            return self.name.isupper() or self.is_flag() or self.before in set("?&;") or "." in self.name
+            return self.name.isupper() or self.is_flag() or self.before in _JOINS or "." in self.name
         return self.is_flag() and self.tie.isspace()
 
     def is_line(self) -> bool:
@@ -267,31 +296,48 @@ class _Site(msgspec.Struct, frozen=True):
 
 
 def _rule(tells: Tells) -> RedactionRule:
-    return RedactionRule(_spellings(tells), _finder(tells))
+    return RedactionRule(_spellings(tells), _finder(tells), ends_word=True)
 
 
 def _whole_word_rule() -> RedactionRule:
     """Returns the rule of names that are too short, or too common inside other words, to tell anything but alone."""
     find_value = _finder(Tells.PASSWORD)
 
-    def find(text: str, start: int, end: int) -> Iterator[Secret]:
-        if not text[max(0, start - 1) : start].isalnum() and not text[end : end + 1].isalnum():
-            yield from find_value(text, start, end)
+    def find(text: str, start: int, end: int) -> Iterable[Secret]:
+        if text[max(0, start - 1) : start].isalnum() or text[end : end + 1].isalnum():
+            return ()
+        return find_value(text, start, end)
 
     return RedactionRule(("pw", "PW", "Pw", "psk", "PSK", "clave", "Clave", "CLAVE"), find)
 
 
+def _pass_rule() -> RedactionRule:
+    """Returns the rule of `pass:` and `pass=` behind a user's name: alone the word means too much else."""
+    find_value = _finder(Tells.PASSWORD)
+
+    def find(text: str, start: int, end: int) -> Iterable[Secret]:
+        if text[max(0, start - 1) : start].isalnum() or not _USER_BEFORE.search(
+            text, max(0, start - 60), start
+        ):
+            return ()
+        return find_value(text, start, end - 1)
+
+    return RedactionRule(("pass:", "Pass:", "pass=", "Pass="), find)
+
+
 def _finder(tells: Tells) -> Find:
-    def find(text: str, start: int, end: int) -> Iterator[Secret]:
+    def find(text: str, start: int, end: int) -> tuple[Secret, ...]:
+        if text[end : end + 1] in _ENDS_NAME:
+            return ()
         tail = _TAIL.match(text, end)
         if tail is None or (tail["space"] and not _may_follow_a_space(text, start, tail.end(), tells)):
-            return
+            return ()
         value = _VALUE.match(text, tail.end())
         if value is None or value.lastgroup is None:
-            return
+            return ()
         begin = _is_telling(text, start, tail["suffix"])
         if begin is None:
-            return
+            return ()
         how = tail.lastgroup or ""
         first, last = value.span(value.lastgroup)
         bare = value.lastgroup == "bare"
@@ -301,9 +347,10 @@ def _finder(tells: Tells) -> Find:
         )
         judged = text[first : min(last, first + _JUDGED)]
         accepts = _accepts_bare if bare else _accepts_call if value["call"] else _accepts_quoted
-        if accepts(site, judged):
-            rest = _REST_OF_RUN.match(text, last) if last - first >= _JUDGED else None
-            yield Secret(first, rest.end() if rest else last, tells.name.lower())
+        if not accepts(site, judged):
+            return ()
+        rest = _REST_OF_RUN.match(text, last) if last - first >= _JUDGED else None
+        return (Secret(first, rest.end() if rest else last, tells.name.lower()),)
 
     return find
 
@@ -327,6 +374,8 @@ def _end_of_bare(text: str, first: int, last: int) -> int:
     """Returns the end of a bare value, before a full stop, comma or colon that is not part of it."""
     while last > first and text[last - 1] in ".:,":
         last -= 1
+    if text[first].isascii() and (ending := _ENDING.search(text, first, last)):
+        return ending.start()
     return last
 
 
@@ -340,7 +389,7 @@ def _accepts_quoted(site: _Site, value: str) -> bool:
         return False
     if site.after in {"", "\n"} and not _TOKEN.fullmatch(value):
         return False  # the quote that we took for the first was the last of something else
-    if "phrase" in site.name.lower() and value.count(" ") >= 2:
+    if "phrase" in site.name.lower() and (value.count(" ") >= 2 or value.count("-") >= 2):
         return True
     in_a_list = (
         site.how == "comma" and not site.is_defined() and (site.tells is Tells.SECRET or not value.isalnum())
@@ -349,7 +398,7 @@ def _accepts_quoted(site: _Site, value: str) -> bool:
         return looks_random(value)
     if site.how == "cell":
         return _is_row(site.text, site.begin) and (looks_random(value) or looks_chosen(value))
-    if site.how in {"comma", "space", "says"} or site.tells is Tells.SECRET:
+    if site.how in {"comma", "space", "says", "argument"} or site.tells is Tells.SECRET:
         return _is_phrase_or_drawn(site, value)
     return True
 
@@ -365,7 +414,11 @@ def _is_phrase_or_drawn(site: _Site, value: str) -> bool:
 
 
 def _accepts_bare(site: _Site, value: str) -> bool:
-    if not is_literal(value) or site.how in {"comma", "typed"}:
+    if (
+        site.how in _QUOTED_ONLY
+        or (site.tells is Tells.TOKEN and not looks_random(value))
+        or not is_literal(value)
+    ):
         return False
     if site.how == "element" and (site.before, site.after) != ("<", "<"):
         return False
@@ -377,7 +430,7 @@ def _accepts_bare(site: _Site, value: str) -> bool:
         return len(value) >= 20 and _TOKEN.fullmatch(value) is not None and looks_random(value)
     if looks_random(value):
         return True
-    if site.tells is Tells.TOKEN or (site.after in set("([{<") and site.how != "element"):
+    if site.after in _OPENS and site.how != "element":
         return False
     return _accepts_word(site, value)
 
@@ -397,7 +450,7 @@ def _is_told_with(site: _Site, value: str) -> bool:
         and len(value) >= 8
         and any(map(str.isdigit, value))
         and looks_chosen(value)
-        and _WITH.search(site.text, max(0, site.begin - 20), site.begin) is not None
+        and _TOLD_WITH.match(site.text[max(0, site.begin - 61) : site.begin][::-1]) is not None
     )
 
 
@@ -415,21 +468,27 @@ def _accepts_word(site: _Site, value: str) -> bool:
             else chosen and site.is_line()
         )
     if site.how == "space":
-        return chosen or _is_netrc(site)
+        return chosen or _is_netrc(site) or _is_passphrase(site, value)
     if site.how == "element" or site.is_setting():
         return True
-    if site.how == "says" or (chosen and site.tie == "=" and site.after in _ENDS_A_PAIR):
+    if site.how == "pair" and _LINE_END.match(site.text, site.end):
         return chosen
+    if site.how == "says" or (chosen and site.tie == "=" and site.after in _ENDS_A_PAIR):
+        return chosen or _is_passphrase(site, value)
     if not site.is_line():
-        return chosen and not _IDENTIFIER.fullmatch(value)
+        return chosen and (not _IDENTIFIER.fullmatch(value) or _NAME_AND_YEAR.fullmatch(value) is not None)
     spaced = site.tie.strip() not in {":", "："} and site.tie != site.tie.strip()
     return chosen or (
         not spaced and (not _IDENTIFIER.fullmatch(value) or (_is_lower_word(value) and len(value) >= 6))
     )
 
 
+def _is_passphrase(site: _Site, value: str) -> bool:
+    return "phrase" in site.name.lower() and value.count("-") >= 2
+
+
 def _is_lower_word(value: str) -> bool:
     return value.isalpha() and value.islower()
 
 
-RULES = (*(_rule(tells) for tells in Tells), _whole_word_rule())
+RULES = (*(_rule(tells) for tells in Tells), _whole_word_rule(), _pass_rule())

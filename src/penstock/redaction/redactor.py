@@ -1,8 +1,8 @@
 """The redactor: one pass for the anchors of all rules, then the rules, where their anchors stand.
 
-A text is read as it stands and as it would be read once its escapes are undone: JSON may write the `=` of `PASSWORD=` as
-four hexadecimal digits, and nobody would see the anchor before the text is decoded. The process's own secrets are rules
-too: `secret_variables` says which they are, and each is known in every form in which it turns up in text.
+A text is read as it stands and with its escapes undone: JSON may write the `=` of `PASSWORD=` as four hexadecimal
+digits, which hides the anchor until the text is decoded. The process's own secrets are rules too: `secret_variables`
+lists them, and each is known in every form in which it turns up in text.
 """
 
 from __future__ import annotations
@@ -11,16 +11,24 @@ import json
 import re
 from base64 import b64encode
 from bisect import bisect_left, bisect_right
-from itertools import chain
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ahocorasick_rs import AhoCorasick, Implementation
 
 from penstock.redaction import named, tokens
-from penstock.redaction.rules import ADDRESS_RULES, COMMAND_RULES, HEADER_RULES, KEY_RULES, PHRASE_RULES
-from penstock.redaction.secret import REDACTED, Detector, Find, RedactionRule, Secret
+from penstock.redaction.nearby import NEARBY_RULES
+from penstock.redaction.rules import (
+    ADDRESS_RULES,
+    CODE_RULES,
+    COMMAND_RULES,
+    HEADER_RULES,
+    KEY_RULES,
+    PHRASE_RULES,
+)
+from penstock.redaction.secret import REDACTED, Detector, Find, RedactionRule, Secret, ends_escape
 from penstock.redaction.tables import TABLE_RULES
-from penstock.redaction.value import is_literal, looks_chosen, looks_random
+from penstock.redaction.value import is_literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -34,14 +42,20 @@ _RULES: tuple[RedactionRule, ...] = (
     *ADDRESS_RULES,
     *COMMAND_RULES,
     *PHRASE_RULES,
+    *CODE_RULES,
     *named.RULES,
     *tokens.RULES,
     *TABLE_RULES,
+    *NEARBY_RULES,
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BLOCK = 1 << 22  # characters searched at once, so that the list of anchors found stays small
 _SHORTEST = 6
 _PASSES = 4  # more than one secret hiding another is rare, a chain of them is made up
+_SEEN_BACK, _SEEN_AHEAD = (
+    1_000,
+    4_000,
+)  # characters around an anchor that a rule may look at before it finds anything
 
 # Escapes of JSON. Those that can hide an anchor are looked for in the same pass as the anchors.
 _HIDING = ("\\u", "\\/")
@@ -53,12 +67,14 @@ _ESCAPE_IN_TIE = re.compile(
     r"""[A-Za-z0-9_-]{0,24}+(?:\\{0,63}["'`\]])*+[ \t]{0,4}(?:[=:：]{1,2}[ \t]{0,4}(?:[>|][-+]?)?)?\\{1,63}[nrt]"""
 )
 # So many anchors that close together are no text that a person or a program writes. To ask every rule at each would take
-# longer than the text is worth, so whatever looks chosen or drawn between them goes, with a name or without.
-_CROWD, _CROWDED = 64, 20  # anchors in a row, and the most characters from one to the next on average
+# longer than the text is worth, so whatever has a digit in it goes, with a name or without.
+_CROWD, _CROWDED = 64, 22  # anchors in a row, and the most characters from one to the next on average
+_FULL = 80  # characters to a secret, on average, in a text that is full of them
 _RUN = re.compile(
     r"""(?<![^\s"'`,;&<>(){}\[\]\\|=:：＝是为為は는은])(?=[^\s"'`,;&<>(){}\[\]\\|=:：＝是为為は는은0-9]{0,63}[0-9])"""
     r"""[^\s"'`,;&<>(){}\[\]\\|=:：＝是为為は는은]{6,}"""
 )
+_BLANK_NEXT = tuple(tie + REDACTED for tie in ("", " ", "=", ": ", ":", '="', "='"))
 # The undoing of escapes around an anchor is paid for once in so many characters, beyond the first few.
 _LOOK_EACH, _LOOK_FREE = 100, 800
 _WINDOW_BEFORE, _WINDOW_AFTER = 48, 120
@@ -73,6 +89,8 @@ _PUBLIC = re.compile(r"PUBLIC|PUBLISHABLE|GPG_KEY$|HOTKEY|MONKEY|KEYBOARD|SSH_AU
 _URL_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^\s:/@]*:([^\s/]+)@", re.IGNORECASE)
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _SHORTEST_VALUE = 8
+_SMALL = frozenset("abcdefghijklmnopqrstuvwxyz")
+_WORDY = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 
 
 _Hit: TypeAlias = tuple[int, int, int]
@@ -86,7 +104,18 @@ class Redactor:
     characters are left out. `detectors` are asked as well, about every text that is not empty.
     """
 
-    __slots__ = ("_anchors", "_detectors", "_escapes", "_finds", "_last", "_named", "_overlap", "_own")
+    __slots__ = (
+        "_anchors",
+        "_detectors",
+        "_ends_word",
+        "_escapes",
+        "_finds",
+        "_free",
+        "_last",
+        "_named",
+        "_overlap",
+        "_own",
+    )
 
     def __init__(self, secret_values: Iterable[str] = (), *, detectors: Iterable[Detector] = ()) -> None:
         finds: dict[str, list[Find]] = {}
@@ -94,6 +123,10 @@ class Redactor:
         for rule in chain(own, _RULES):
             for anchor in rule.anchors:
                 finds.setdefault(anchor, []).append(rule.find)
+        bound = {anchor for rule in chain(own, _RULES) if not rule.stands_free for anchor in rule.anchors}
+        self._free = [anchor not in bound for anchor in finds]
+        open_ended = {anchor for rule in chain(own, _RULES) if not rule.ends_word for anchor in rule.anchors}
+        self._ends_word = [anchor not in open_ended and anchor[-1].isalpha() for anchor in finds]
         self._own = len({anchor for rule in own for anchor in rule.anchors})
         told_by_name = {anchor for rule in named.RULES for anchor in rule.anchors}
         self._named = {which for which, anchor in enumerate(finds) if anchor in told_by_name}
@@ -109,17 +142,32 @@ class Redactor:
         """Returns the secrets in the text, in order, apart from each other: what `redact` would replace.
 
         Blanking one secret can bring another to light, whose anchor or border it had covered. So what was
-        found is blanked and looked at again, until there is nothing more: a text without secrets is read once.
+        found is blanked and looked at again near the blanks, until there is nothing more: a text without secrets is read once.
         """
         asked, answer = self._last
         if asked is text:  # a message is read for its values, its facts and its state, one after the other
             return list(answer)
-        secrets = found = self._scan(text)
-        for _ in range(_PASSES):
+        secrets: list[Secret] = []
+        known: set[Secret] = set()
+        marks: list[int] = []  # where the mark of each secret begins in `shown`
+        near: list[int] | None = None
+        shown = text
+        for _ in range(1 + _PASSES):
+            found: list[Secret] = []
+            is_escaped = False
+            for hits in self._hits(shown):
+                is_escaped |= self._apply_rules(shown, hits, found, near)
+            if is_escaped:
+                count = len(found) if near is None else len(near)
+                found += self._scan_unescaped(shown, near, is_full=count > max(_CROWD, len(shown) // _FULL))
+            for detector in self._detectors:
+                found += [one for one in detector(shown) if REDACTED not in shown[one.start : one.end]]
             if not found:
                 break
-            found = self._scan(_blank(text, secrets))
-            secrets = _apart(secrets + _unblank(secrets, found))
+            secrets = _join_overlapping(secrets + _unblank(secrets, marks, found))
+            marks = _locate_marks(secrets)
+            near = [mark for mark, secret in zip(marks, secrets, strict=True) if secret not in known]
+            known, shown = set(secrets), _blank(text, secrets)
         self._last = text, tuple(secrets)
         return secrets
 
@@ -128,51 +176,75 @@ class Redactor:
         secrets = self.find(text)
         return _blank(text, secrets) if secrets else text
 
-    def _scan(self, text: str) -> list[Secret]:
-        found: list[Secret] = []
-        is_escaped = False
-        for hits in self._hits(text):
-            is_escaped |= self._apply_rules(text, hits, found)
-        if is_escaped:
-            found += self._scan_unescaped(text)
-        for detector in self._detectors:
-            found.extend(
-                secret for secret in detector(text) if REDACTED not in text[secret.start : secret.end]
-            )
-        return _apart(found) if found else found
+    def _apply_rules(self, text: str, hits: list[_Hit], found: list[Secret], near: list[int] | None) -> bool:
+        """Adds what the rules find at their anchors, or at those near places that are given.
 
-    def _apply_rules(self, text: str, hits: list[_Hit], found: list[Secret]) -> bool:
-        """Adds what the rules find at their anchors. Returns True if escapes may hide more anchors."""
-        covered = crowded = looked = 0
+        Returns True if escapes may hide more anchors.
+        """
+        looked = 0
         has_escapes = "\\" in text
         is_escaped = has_escapes and any(which >= self._escapes for which, _, _ in hits)
         if is_escaped:
             hits = [hit for hit in hits if hit[0] < self._escapes]
-        for number, (which, start, end) in enumerate(hits):
+        hits = self._drop_bound(text, hits)
+        if len(hits) > _CROWD:
+            hits = self._drop_crowded(text, hits, found)
+        if near is not None:
+            hits = _keep_near(hits, near)
+        own, finds = self._own, self._finds
+        last_start = last_end = 0  # of the secret that reaches furthest
+        for which, start, end in hits:
+            # Inside a secret there is nothing left to find, but for an own value that reaches beyond it.
+            if last_start <= start < last_end and which >= own:
+                continue
+            before = len(found)
+            for find in finds[which]:
+                found += find(text, start, end)
+            if (
+                has_escapes
+                and len(found) == before
+                and which in self._named
+                and _ESCAPE_IN_TIE.match(text, end)
+                and looked * _LOOK_EACH <= start + _LOOK_FREE
+            ):
+                looked += 1
+                found += self._look_through_escapes(text, which, start, end)
+            for secret in found[before:]:
+                if secret.end > last_end:
+                    last_start, last_end = secret.start, secret.end
+        return is_escaped
+
+    def _drop_crowded(self, text: str, hits: list[_Hit], found: list[Secret]) -> list[_Hit]:
+        """Returns the hits that do not stand in a crowd, and adds what is found in the crowds."""
+        crowded = 0
+        kept: list[_Hit] = []
+        for number, hit in enumerate(hits):
             if not number % _CROWD and len(hits) > number + _CROWD:
                 last = hits[number + _CROWD][2]
-                if last - start < _CROWD * _CROWDED:
-                    found += _find_in_crowd(text, start, last)
+                if last - hit[1] < _CROWD * _CROWDED:
+                    found += _find_in_crowd(text, hit[1], last)
                     crowded = last
-            # Inside a secret there is nothing left to find, but for an own value that reaches beyond it.
-            if which < self._own or (start >= covered and start >= crowded):
-                before = len(found)
-                for find in self._finds[which]:
-                    for secret in find(text, start, end):
-                        found.append(secret)
-                        covered = max(covered, secret.end)
-                if (
-                    has_escapes
-                    and len(found) == before
-                    and which in self._named
-                    and _ESCAPE_IN_TIE.match(text, end)
-                    and looked * _LOOK_EACH <= start + _LOOK_FREE
-                ):
-                    looked += 1
-                    for secret in self._look_through_escapes(text, which, start, end):
-                        found.append(secret)
-                        covered = max(covered, secret.end)
-        return is_escaped
+            if hit[1] >= crowded or hit[0] < self._own:
+                kept.append(hit)
+        return kept
+
+    def _drop_bound(self, text: str, hits: list[_Hit]) -> list[_Hit]:
+        """Returns the hits without those that cannot lead to a value: to ask their rules takes longer."""
+        free, ends_word = self._free, self._ends_word
+        if REDACTED in text:  # an anchor right before a blank has had its value, and no rule looks beyond it
+            hits = [hit for hit in hits if hit[0] < self._own or not text.startswith(_BLANK_NEXT, hit[2])]
+        return [
+            hit
+            for hit in hits
+            if not (
+                (
+                    ends_word[hit[0]]
+                    and text[hit[2] : hit[2] + 1] in _SMALL
+                    and named.OTHER_WORD.match(text, hit[2])
+                )
+                or (free[hit[0]] and hit[1] and text[hit[1] - 1] in _WORDY and not ends_escape(text, hit[1]))
+            )
+        ]
 
     def _look_through_escapes(self, text: str, which: int, start: int, end: int) -> Iterator[Secret]:
         """Yields what the rules of an anchor find where the escapes around it are undone."""
@@ -187,16 +259,24 @@ class Redactor:
                 for secret in find(window, place, place + width):
                     yield _map_back(secret, maps, first)
 
-    def _scan_unescaped(self, text: str) -> list[Secret]:
-        """Returns the secrets that the text shows once its escapes are undone, once and again."""
+    def _scan_unescaped(self, text: str, near: list[int] | None, *, is_full: bool) -> list[Secret]:
+        """Returns the secrets that the text shows once its escapes are undone, once and again.
+
+        A text that is full of secrets as it stands is taken for a crowd: to ask every rule again on each level would take
+        longer than the text is worth.
+        """
         found: list[Secret] = []
         maps: list[_Unescaped] = []
         while len(maps) < _LEVELS and (undone := _undo_escapes(text)) is not None:
             maps.append(undone)
             text = undone.text
+            near = None if near is None else [undone.locate(place) for place in near]
             shown: list[Secret] = []
-            for hits in self._hits(text):
-                self._apply_rules(text, hits, shown)
+            if is_full:
+                shown += _find_in_crowd(text, 0, len(text))
+            else:
+                for hits in self._hits(text):
+                    self._apply_rules(text, hits, shown, near)
             found += [_map_back(secret, maps) for secret in shown]
         return found
 
@@ -217,11 +297,18 @@ class Redactor:
             yield [(which, begin + start, begin + end) for which, start, end in hits if start < _BLOCK]
 
 
+def _keep_near(hits: list[_Hit], places: list[int]) -> list[_Hit]:
+    """Returns the hits whose rules may see one of the places, which are in order."""
+    kept = []
+    for hit in hits:
+        first = bisect_left(places, hit[1] - _SEEN_BACK)
+        if first < len(places) and places[first] <= hit[2] + _SEEN_AHEAD:
+            kept.append(hit)
+    return kept
+
+
 def _find_in_crowd(text: str, start: int, end: int) -> Iterator[Secret]:
-    for run in _RUN.finditer(text, start, end):
-        value = run[0][:64]
-        if (looks_chosen(value) or looks_random(value)) and is_literal(value):
-            yield Secret(run.start(), run.end(), "crowded")
+    return (Secret(*run.span(), "crowded") for run in _RUN.finditer(text, start, end))
 
 
 def secret_variables(environ: Mapping[str, str]) -> list[str]:
@@ -284,11 +371,11 @@ class _Unescaped(NamedTuple):
 
     text: str
     places: list[int]
-    """Where each character that was escaped stands in `text`."""
+    """The place in `text` of each character that was escaped."""
     ends: list[int]
-    """Where its escape ends in the text that it was undone from."""
+    """The end of its escape in the text that it was undone from."""
     lengths: list[int]
-    """How many characters its escape takes there."""
+    """The number of characters that its escape takes there."""
 
     def start_of(self, place: int) -> int:
         """Returns where the character at this place begins in the escaped text."""
@@ -311,22 +398,22 @@ class _Unescaped(NamedTuple):
 
 def _undo_escapes(text: str) -> _Unescaped | None:
     """Returns the text with one level of escapes undone; None where it has none."""
-    pieces: list[str] = []
-    places: list[int] = []
-    ends: list[int] = []
-    lengths: list[int] = []
-    done = at = 0
-    for match in _ESCAPE.finditer(text):
-        start, end = match.span()
-        code, char = match.groups()
-        pieces += (text[done:start], chr(int(code, 16)) if code else _PLAIN_FORM.get(char, char))
-        at += start - done
-        places.append(at)
-        ends.append(end)
-        lengths.append(end - start)
-        at += 1
-        done = end
-    return _Unescaped("".join((*pieces, text[done:])), places, ends, lengths) if places else None
+    parts = _ESCAPE.split(
+        text
+    )  # plain text, the digits of an escape or None, its letter or None, plain text, and so on
+    if len(parts) == 1:
+        return None
+    codes = parts[1::3]
+    undone = [
+        chr(int(code, 16)) if code else _PLAIN_FORM.get(letter, letter)
+        for code, letter in zip(codes, parts[2::3], strict=True)
+    ]
+    lengths = [6 if code else 2 for code in codes]
+    plain = list(accumulate(map(len, parts[:-1:3])))
+    places = [before + number for number, before in enumerate(plain)]
+    ends = [before + escaped for before, escaped in zip(plain, accumulate(lengths), strict=True)]
+    pieces = [piece for pair in zip(parts[:-1:3], undone, strict=True) for piece in pair]
+    return _Unescaped("".join((*pieces, parts[-1])), places, ends, lengths)
 
 
 def _map_back(secret: Secret, maps: list[_Unescaped], shift: int = 0) -> Secret:
@@ -339,7 +426,7 @@ def _map_back(secret: Secret, maps: list[_Unescaped], shift: int = 0) -> Secret:
 # Places of secrets in a text: sorting them, blanking them, and finding the way back from the blanked text.
 
 
-def _apart(found: list[Secret]) -> list[Secret]:
+def _join_overlapping(found: list[Secret]) -> list[Secret]:
     """Returns the secrets in order, with overlapping ones joined under the kind of the first."""
     joined: list[Secret] = []
     for secret in sorted(found):
@@ -361,16 +448,21 @@ def _blank(text: str, secrets: list[Secret]) -> str:
     return "".join((*pieces, text[done:]))
 
 
-def _unblank(secrets: list[Secret], found: list[Secret]) -> list[Secret]:
-    """Maps findings in the text that `_blank` made back to places in the text that it was made from.
-
-    A place inside a mark stands for the secret under it.
-    """
+def _locate_marks(secrets: list[Secret]) -> list[int]:
+    """Returns where the mark of each secret begins in the text that `_blank` makes."""
     marks: list[int] = []
     shift = 0
     for secret in secrets:
         marks.append(secret.start + shift)
         shift += len(REDACTED) - (secret.end - secret.start)
+    return marks
+
+
+def _unblank(secrets: list[Secret], marks: list[int], found: list[Secret]) -> list[Secret]:
+    """Maps findings in the text that `_blank` made back to places in the text that it was made from.
+
+    A place inside a mark stands for the secret under it.
+    """
 
     def start_of(place: int) -> int:
         before = bisect_right(marks, place) - 1

@@ -12,7 +12,7 @@ from penstock.redaction.value import is_literal, is_masked, looks_chosen, looks_
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ADDRESS_RULES", "COMMAND_RULES", "HEADER_RULES", "KEY_RULES", "PHRASE_RULES"]
+__all__ = ["ADDRESS_RULES", "CODE_RULES", "COMMAND_RULES", "HEADER_RULES", "KEY_RULES", "PHRASE_RULES"]
 
 
 # The password may hold an unescaped @, never a slash: the last @ before the path ends it.
@@ -107,6 +107,97 @@ PHRASE_RULES = (
 )
 
 
+# Codes of digits that prove an identity. A number alone tells nothing, and most codes are of other kinds, so the words around
+# them decide.
+
+_SAYS = (
+    r"""(?:[ ](?:for|of|to|from|für|der|des|de|do|da)[ ][\w .'-]{1,30}?)?[*_`"']{0,3}"""
+    r"""(?:[ ](?:is|was|ist|lautet|est|es|é)|[ ]?[:：=]|是|为|為|は|는)[*_`"']{0,3}[ \t]{0,4}[*_`"']{0,3}"""
+)
+_CODE_DIGITS = r"(?:[A-Z]-)?(?P<v>[0-9]{3}[ -][0-9]{3}|[0-9]{4,8})(?![\w-]|[.,:][0-9]|[ ](?:lines|characters|bytes|errors|files))"
+_TOLD_CODE = re.compile(_SAYS + _CODE_DIGITS)
+_TOLD_NUMBER = re.compile(
+    rf"(?:[- ]?(?:[Cc]ode|[Nn]umber|[Nn]ummer))?{_SAYS}{_CODE_DIGITS}|[ ](?P<w>[0-9]{{6,8}})(?![\w.-])"
+)
+_IS_YOUR = re.compile(r"(?<![\w.-])(?:[A-Z]-)?(?P<v>[0-9]{3}[ -][0-9]{3}|[0-9]{4,8})\Z")
+_YOUR_CODE = re.compile(
+    r"(?!(?:order|tracking|booking|customer|reference|zip|postal|discount|promo|area)\b)(?:[\w-]{1,20}[ ]){0,3}"
+    r"(?:code|OTP|PIN|TAN|passcode|password)\b"
+)
+_BREAK = r"(?:\n|\\{1,63}n)"  # of a line, as it stands in text or in JSON
+_CODE_LIST = re.compile(
+    rf"""[^\n\\]{{0,80}}+{_BREAK}(?:[ \t]*+{_BREAK})?+(?P<list>(?:[ \t>*•0-9.)-]{{0,8}}?[A-Za-z0-9]{{4,10}}(?:[- ][A-Za-z0-9]{{4,10}}){{0,4}}[ \t]*+"""
+    rf"""(?:{_BREAK}|\Z|(?=\\{{0,63}}["'`]))){{2,24}}+)"""
+)
+_LISTED_CODE = re.compile(
+    r"(?:(?<![\w-])|(?<=\\n))(?:[A-Za-z0-9]{4,10}(?:-[A-Za-z0-9]{4,10})++|(?=[a-z]{0,9}[0-9])[a-z0-9]{6,10})(?![\w-])"
+)
+
+
+def _told_code(text: str, _start: int, end: int) -> Iterator[Secret]:
+    if match := _TOLD_CODE.match(text, end):
+        yield Secret(match.start("v"), match.end("v"), "one-time-code")
+
+
+def _told_number(text: str, start: int, end: int) -> Iterator[Secret]:
+    """`PIN: 4711`, `TAN 123456`, `smsTAN`; not `SHIPPING: 4711`."""
+    before = text[max(0, start - 1) : start]
+    if (before.islower() or not before.isalnum()) and (match := _TOLD_NUMBER.match(text, end)):
+        yield Secret(*match.span(match.lastgroup or 0), "one-time-code")
+
+
+def _number_is_yours(text: str, start: int, end: int) -> Iterator[Secret]:
+    """Finds the code of "123456 is your login code", before the anchor."""
+    if text[max(0, start - 1) : start].isdigit() and _YOUR_CODE.match(text, end):
+        match = _IS_YOUR.search(text, max(0, start - 12), start)
+        if match:
+            yield Secret(match.start("v"), match.end("v"), "one-time-code")
+
+
+def _listed_codes(text: str, _start: int, end: int) -> Iterator[Secret]:
+    if match := _CODE_LIST.match(text, end):
+        for code in _LISTED_CODE.finditer(text, match.start("list"), match.end("list")):
+            yield Secret(*code.span(), "one-time-code")
+
+
+_CODES = """
+    verification security confirmation login sign-in access one-time authentication authenticator backup recovery unlock
+    2FA MFA SMS OTP
+"""
+CODE_RULES = (
+    RedactionRule(
+        (
+            *(f"{form} code" for word in _CODES.split() for form in {word, word[0].upper() + word[1:]}),
+            *(
+                "passcode",
+                "Passcode",
+                "your code",
+                "Your code",
+                "Bestätigungscode",
+                "Sicherheitscode",
+                "Ihr Code",
+            ),
+            *(
+                "código de verificación",
+                "código de seguridad",
+                "código de verificação",
+                "code de vérification",
+            ),
+            *("code de sécurité", "验证码", "驗證碼", "認証コード", "確認コード", "인증번호", "인증 코드"),
+            *("код подтверждения", "Код подтверждения"),
+        ),
+        _told_code,
+    ),
+    RedactionRule(("OTP", "TAN", "PIN", "PUK"), _told_number),
+    RedactionRule((" as your ",), _number_is_yours),
+    RedactionRule((" is your ",), _number_is_yours),
+    RedactionRule(
+        ("ecovery codes", "ecovery Codes", "ackup codes", "ackup Codes", "iederherstellungscodes"),
+        _listed_codes,
+    ),
+)
+
+
 # Passwords that commands and statements take without a telling name.
 
 _WORD = (
@@ -124,7 +215,33 @@ _USER_THEN_PASSWORD = re.compile(
     r"""\s{0,8}\\{0,63}["'][^"'\\\n]{1,128}\\{0,63}["']\s{0,8},\s{0,8}"""
     r"""\\{0,63}(?:"(?P<d>[^"\\\n]{4,256})(?=\\{0,63}")|'(?P<s>[^'\\\n]{4,256})(?=\\{0,63}'))"""
 )
-_PGPASS = re.compile(r"[\w*.-]+:[\w*.@-]+:(?P<b>[^\s:]{4,256}+)(?=\s|$)")
+_PGPASS = re.compile(r"""[\w*.-]+:[\w*.@-]+:(?P<b>[^\s:"'\\]{4,256}+)(?=["'\\\s]|$)""")
+
+
+_PERCENT_PASSWORD = re.compile(r"""[ \t=]+["']?[^\s%"']{1,64}%(?P<b>[^\s"'|;<>()]{3,256})""")
+_SECURE_STRING = re.compile(r"(?:[ \t]+-String)?" + _QUOTED.pattern)
+_IDENTIFIED_WITH = re.compile(r"[ \t]+[\w\"'`]{1,40}[ \t]+(?:BY|by|AS|as)" + _QUOTED.pattern)
+_ECHO = re.compile(r"""\b(?:echo|printf)[ \t]+(?:-[a-z]+[ \t]+)?["']?(?P<v>[^\s"'|$]{4,128})["']?[ \t]*\Z""")
+_USE = re.compile(
+    r"""\b(?:use|using|with|and|set|enter|try|choose|took?)[ ]+["'`]?(?P<v>[^\s"'`]{6,64})["'`]?[ ]+\Z""",
+    re.IGNORECASE,
+)
+_USER_SLASH_PASSWORD = re.compile(
+    r"""[^\n/:]{0,24}?(?:\ (?:are|is|were)|:)[ ]{1,3}["'`]?[\w.@-]{2,40}["'`]?[ ]?[/:|][ ]?["'`]?(?P<v>[^\s"'`,;()]{6,64})"""
+)
+_HTPASSWD = re.compile(r"c?[ \t]+(?:(?=[./\w-]*[./])\S{1,128}[ \t]+)?[\w.@-]{1,128}[ \t]+(?!-)" + _WORD)
+_CHOSEN_LAST = re.compile(
+    r"""(?:[\w.@-]{1,64}[ ])?(?P<b>(?=[^\s]{0,40}[0-9])[^\s\"'`,;()\\]{6,64})(?=["'`\\\s]|\Z)"""
+)
+_KEY_WORD = re.compile(r"""(?<![^ ])(?P<v>[A-Za-z0-9+/_-]{16,128})(?=["'`\\\s]|\Z)""")
+_LINE_BELOW = re.compile(rf"""[ \t]*{_BREAK}(?P<b>[^\s"\\]{{6,256}})(?=["\\\s]|\Z)""")
+_GO_STRING = re.compile(r"""\\{0,63}["`](?P<v>[^"`\\\n]{16,256})""")
+_KEY_NAME = re.compile(
+    r"(?:[Kk]ey|[Ss]ecret|[Ss]alt|[Tt]oken|[Pp]ass\w{0,8}|[Ss]igning|KEY|SECRET)\w{0,12}[ \t]{0,4}(?::=|=)[ \t]{0,4}\Z"
+)
+
+
+_SAY_THEMSELVES = frozenset({"password", "PASSWORD", "passwd", "pass", "PASS"})  # as manuals write them
 
 
 def _after(pattern: re.Pattern[str], *commands: str) -> Find:
@@ -136,7 +253,9 @@ def _after(pattern: re.Pattern[str], *commands: str) -> Find:
             return
         value = match[match.lastgroup]
         line = text[max(0, start - 240) : start].rpartition("\n")[2]
-        if is_masked(value) or value[0] in "$-" or (commands and not any(map(line.__contains__, commands))):
+        if is_masked(value) or value in _SAY_THEMSELVES or value[0] in "$-":
+            return
+        if commands and not any(map(line.__contains__, commands)):
             return
         yield Secret(*match.span(match.lastgroup), "command-password")
 
@@ -155,6 +274,40 @@ def _second_argument(text: str, _start: int, end: int) -> Iterator[Secret]:
         yield Secret(*match.span(match.lastgroup), "command-password")
 
 
+def _find_echoed(text: str, start: int, _end: int) -> Iterator[Secret]:
+    """`echo 'password' | sudo -S`: what stands before the anchor."""
+    if (match := _ECHO.search(text, max(0, start - 160), start)) and not is_masked(match["v"]):
+        yield Secret(match.start("v"), match.end("v"), "command-password")
+
+
+def _find_login_keys(text: str, _start: int, end: int) -> Iterator[Secret]:
+    """Finds the keys that a command takes without a name, up to the end of its line."""
+    for word in _KEY_WORD.finditer(text, end, min(len(text), end + 240)):
+        if looks_random(word["v"]):
+            yield Secret(*word.span("v"), "command-password")
+
+
+def _find_used_as(text: str, start: int, _end: int) -> Iterator[Secret]:
+    """Finds the password of "use X as the password", before the anchor."""
+    match = _USE.search(text, max(0, start - 100), start)
+    if match and is_literal(match["v"]) and looks_chosen(match["v"]):
+        yield Secret(match.start("v"), match.end("v"), "phrase-password")
+
+
+def _user_and_password(text: str, _start: int, end: int) -> Iterator[Secret]:
+    """Finds the password of "creds are admin / X"."""
+    match = _USER_SLASH_PASSWORD.match(text, end)
+    if match and any(map(str.isdigit, match["v"])) and is_literal(match["v"]) and looks_chosen(match["v"]):
+        yield Secret(match.start("v"), match.end("v"), "phrase-password")
+
+
+def _key_bytes(text: str, start: int, end: int) -> Iterator[Secret]:
+    """`key := []byte("…")`, in Go."""
+    match = _GO_STRING.match(text, end)
+    if match and _KEY_NAME.search(text, max(0, start - 48), start) and looks_random(match["v"]):
+        yield Secret(match.start("v"), match.end("v"), "key")
+
+
 def _option_cookies(text: str, start: int, end: int) -> Iterator[Secret]:
     match = _NEXT.match(text, end)
     line = text[max(0, start - 240) : start].rpartition("\n")[2]
@@ -170,11 +323,34 @@ COMMAND_RULES = (
     ),
     RedactionRule((" -P",), _after(_NEXT, "sqlcmd", "bcp ", "tsql")),
     RedactionRule((" -a",), _after(_NEXT, "redis-cli")),
+    RedactionRule((" -w",), _after(_NEXT, "ldapsearch", "ldapmodify", "ldapadd", "ldapdelete", "ldapwhoami")),
+    RedactionRule((" -U",), _after(_PERCENT_PASSWORD, "smbclient", "rpcclient", "mount.cifs", "net rpc")),
+    RedactionRule(("htpasswd -b", "htpasswd -nb", "htpasswd -bc"), _after(_HTPASSWD)),
+    RedactionRule(("net user ", "NET USER "), _after(_AFTER_USER)),
+    RedactionRule((" IDENTIFY ", " LOGIN "), _after(_CHOSEN_LAST)),
+    RedactionRule(
+        ("requirepass", "masterauth", "bindpw", "rootpw", "-server key", "-server community"), _after(_NEXT)
+    ),
+    RedactionRule(("{SHA}", "{SSHA}", "{SSHA256}", "{SSHA512}"), _after(_ATTACHED)),
+    RedactionRule((" -p",), _after(_ATTACHED, "7z ", "7za ", "unrar ", "rar ")),
+    RedactionRule(("/pass:", "/Pass:", "/password:", "::add-mask::"), _after(_ATTACHED)),
+    RedactionRule(("vault login ", "wandb login ", "mc alias set ", "mc config host add "), _find_login_keys),
+    RedactionRule(("-passin pass:", "-passout pass:", "-pass pass:"), _after(_ATTACHED)),
+    RedactionRule(("ConvertTo-SecureString",), _after(_SECURE_STRING)),
+    RedactionRule(("IDENTIFIED WITH", "identified with"), _after(_IDENTIFIED_WITH)),
+    RedactionRule(("| sudo -S", "|sudo -S"), _find_echoed),
+    RedactionRule(("as the password", "as password", "as a password", "as the pw"), _find_used_as),
+    RedactionRule(("creds", "Creds", "redentials"), _user_and_password),
+    RedactionRule(("[]byte(",), _key_bytes),
     RedactionRule(("IDENTIFIED BY", "identified by"), _after(_QUOTED)),
+    RedactionRule(("base64 -d", "base64 --decode"), _after(_LINE_BELOW, "secret", "passw", "token")),
     RedactionRule((":5432:",), _after(_PGPASS)),
     RedactionRule((" /user:", " /USER:"), _after(_AFTER_USER, "net use", "NET USE", "runas", "psexec")),
     RedactionRule((" -b", " --cookie"), _option_cookies),
-    RedactionRule((".login(", "auth=(", "BasicAuth(", "auth_basic("), _second_argument),
+    RedactionRule(
+        (".login(", "auth=(", "BasicAuth(", "auth_basic(", "WiFi.begin(", "NetworkCredential("),
+        _second_argument,
+    ),
 )
 
 
@@ -293,6 +469,10 @@ _LINES_BELOW = re.compile(
         (?:(?:\n|\\{1,63}n)[A-Za-z0-9+/]{1,79}={1,2})?)""",
     re.VERBOSE,
 )
+_DRAWN_BELOW = re.compile(
+    rf"""{_BREAK}(?P<key>[0-9A-Fa-f]{{32,128}}|[A-Za-z0-9+/]{{40,128}}={{0,2}})(?=["\\\s]|\Z)"""
+)
+_PRINTS = re.compile(r"\b(?:cat|type|less|head|more|bat|Get-Content)[ ][^\n|;&]{0,110}\Z")
 _PUBLIC_END = re.compile(r"(?:\s|\\{1,63}n){0,4}-----END (?:CERTIFICATE|PUBLIC|RSA PUBLIC|X509|PKCS7)")
 _PUTTY = re.compile(
     r"Private-Lines: \d+(?:\s|\\{1,4}[nr])++(?P<key>[A-Za-z0-9+/=]{16,}(?:(?:\s|\\{1,4}[nr])+[A-Za-z0-9+/=]{16,})*)"
@@ -315,10 +495,13 @@ def _find_tail(text: str, start: int, end: int) -> Iterator[Secret]:
             yield Secret(start - body.end("key"), start - body.start("key"), "private-key")
 
 
-def _find_lines(text: str, _start: int, end: int) -> Iterator[Secret]:
-    """Finds lines of base64 below a command that reads a file of keys: the middle of a key."""
+def _find_lines(text: str, start: int, end: int) -> Iterator[Secret]:
+    """Finds lines of base64 below a command that reads a file of keys, the middle of a key, or all of a drawn one."""
     match = _LINES_BELOW.match(text, end)
-    if match and not _PUBLIC_END.match(text, match.end()) and looks_random(match["key"][:64]):
+    if match is None and (drawn := _DRAWN_BELOW.match(text, end)):
+        if _PRINTS.search(text, max(0, start - 120), start):
+            yield Secret(*drawn.span("key"), "private-key")
+    elif match and not _PUBLIC_END.match(text, match.end()) and looks_random(match["key"][:64]):
         yield Secret(match.start("key"), match.end("key"), "private-key")
 
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-__all__ = ["REDACTED", "Detector", "Find", "RedactionRule", "Secret"]
+__all__ = ["REDACTED", "Detector", "Find", "RedactionRule", "Secret", "ends_escape"]
 
 REDACTED = "[REDACTED]"
 
@@ -28,7 +28,7 @@ Detector: TypeAlias = Callable[[str], Iterable[Secret]]
 
 
 class RedactionRule(msgspec.Struct, frozen=True):
-    """Literal strings without which there can be no such secret, and what to do where one stands.
+    """A kind of secret: the literal strings that always stand near one, and the search around each of them.
 
     `find` looks only near the anchor and reads a bounded number of characters unless it finds something, so
     that a text costs no more than its length. It takes `REDACTED` for no secret.
@@ -36,3 +36,12 @@ class RedactionRule(msgspec.Struct, frozen=True):
 
     anchors: tuple[str, ...]
     find: Find
+    stands_free: bool = False
+    """Nothing is found where a letter, a digit, `_` or `-` stands right before the anchor, unless it ends an escape."""
+    ends_word: bool = False
+    """Nothing is found where small letters go on right behind the anchor, unless they begin an ending of `named`."""
+
+
+def ends_escape(text: str, place: int) -> bool:
+    """Returns True if the character before this place is the letter of an escape: of a line break, a tab and so on."""
+    return place > 1 and text[place - 2] == "\\" and text[place - 1] in "nrtbf"

@@ -1,4 +1,4 @@
-"""Columns of secrets: CSV with a head, Markdown and what database shells print.
+"""Columns of secrets: CSV with a head, Markdown, what database shells print, and the rows of an INSERT.
 
 The name stands once, at the top, and the values stand below it, far from any name.
 """
@@ -12,9 +12,9 @@ from penstock.redaction.secret import RedactionRule, Secret
 from penstock.redaction.value import is_literal, looks_chosen, looks_random
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-__all__ = ["TABLE_RULES"]
+__all__ = ["TABLE_RULES", "find_head"]
 
 _PASSWORDS = (
     "password",
@@ -45,30 +45,30 @@ _COLUMN = re.compile(
 )
 _CELL_END = re.compile(r"""[\w-]{0,16}+\\{0,63}["'`]?[ \t]{0,40}(?:[,;|]|\t|\r?\n|\\{1,63}[nt])""")
 _HEAD_CELL = re.compile(r"""[ \t"'`\\*]{0,40}(?P<name>[^\W\d][\w ()./#-]{0,40}?)?[ \t"'`\\*]{0,40}\r?""")
-_ESCAPED_BREAK = re.compile(r"\\{1,63}n")
-_OPENED = re.compile(r'.*:[ ]?\\{0,63}"')  # the value of a JSON object, up to its quote
+_BREAK = re.compile(r"\n|\\{1,63}n")
+# A value in JSON, up to its quote: of an object, of a list, or by itself; but no cell in quotes of its own.
+_OPENED = re.compile(
+    r'(?:.*(?::|\[(?:[^\["\]]{0,40},)?)[ ]?|[ ]?(?!\\{0,7}"[\w -]{0,40}\\{0,7}"[ ]?[,;|\t]))(?:(?P<slashes>\\{0,7})"){1,4}'
+)
 _CLOSED = re.compile(r"""\\{0,63}"\s*[}\],]""")
-_RULE_LINE = re.compile(r"[ \t]*\|?[ \t]*:?-{2,}[-|+: \t]*\r?")
+_RULE_LINE = re.compile(r"[ \t]*+[|+]?[ \t]*+:?-{2,}+[-|+: \t]*+\r?")
 _TRIMMED = " \t\r\"'`*\\"
 _LONGEST_HEAD = 300
 _LONGEST_ROW = 4_000
 _MOST_ROWS = 10_000
 
 
-def _find(text: str, start: int, end: int) -> Iterator[Secret]:
-    if _CELL_END.match(text, end) is None:
+def _find(text: str, start: int, end: int) -> Iterable[Secret]:
+    return () if _CELL_END.match(text, end) is None else _find_in_column(text, start, end)
+
+
+def _find_in_column(text: str, start: int, end: int) -> Iterator[Secret]:
+    ending = _BREAK.search(text, end, end + _LONGEST_HEAD)
+    if ending is None:
         return
-    brk = "\n" if text.find("\n", end, end + _LONGEST_HEAD) >= 0 else None
-    if brk is None:
-        escaped = _ESCAPED_BREAK.search(text, end, end + _LONGEST_HEAD)
-        if escaped is None:
-            return
-        brk = escaped[0]
-    head, in_json = _head_of(text, start, brk)
-    if head < 0:
-        return
-    foot = text.find(brk, end, end + _LONGEST_HEAD)
-    if foot < 0 or foot - head > _LONGEST_HEAD:
+    brk, foot = ending[0], ending.start()
+    head, slashes = find_head(text, start, brk)
+    if head < 0 or foot - head > _LONGEST_HEAD:
         return
     line = text[head:foot]
     mark = next((mark for mark in ("|", "\t", ";", ",") if mark in line), None)
@@ -77,30 +77,33 @@ def _find(text: str, start: int, end: int) -> Iterator[Secret]:
     columns = _columns_of(line.split(mark))
     # The first column of secrets finds them all.
     if columns and line.count(mark, 0, start - head) == min(columns):
-        rows = _Rows(foot + len(brk), brk, mark, line.count(mark), in_json or brk != "\n")
-        yield from _cells(text, rows, columns)
+        yield from _cells(text, _Rows(foot + len(brk), brk, mark, line.count(mark), slashes), columns)
 
 
-def _head_of(text: str, start: int, brk: str) -> tuple[int, bool]:
-    """Returns where the line of the name begins, -1 if that is too far away, and whether a JSON string begins there."""
+def find_head(text: str, start: int, brk: str) -> tuple[int, int]:
+    """Returns where the line of the name begins, -1 if that is too far away, and how JSON writes a quote there.
+
+    That is the number of backslashes before the quote that opens the string around the line, -1 where it is in none.
+    """
     floor = max(0, start - _LONGEST_HEAD)
     before = text.rfind(brk, floor, start)
     head = before + len(brk) if before >= 0 else floor
-    if opened := _OPENED.match(text, head, start):
-        return opened.end(), True
-    return (head, False) if before >= 0 or floor == 0 else (-1, False)
+    if text.find('"', head, start) >= 0 and (opened := _OPENED.match(text, head, start)):
+        return opened.end(), len(opened["slashes"])
+    # One level deeper, a line break has twice as many backslashes, a quote twice as many and one.
+    return (head, len(brk) - 2) if before >= 0 or floor == 0 else (-1, -1)
 
 
 def _is_first_line(text: str, head: int, brk: str, mark: str, count: int) -> bool:
     """Returns True if the line is the head of its table: the line above is of another kind."""
-    if not text.startswith(brk, head - len(brk)):
+    if head < len(brk) or not text.startswith(brk, head - len(brk)):
         return True
     above = text[max(0, head - len(brk) - _LONGEST_HEAD) : head - len(brk)].rpartition(brk)[2]
     return above.count(mark) != count
 
 
 def _columns_of(cells: list[str]) -> dict[int, bool]:
-    """Returns the columns of secrets, and which of them hold passwords; none if this is no head of a table."""
+    """Returns the columns of secrets, and which of them hold passwords; empty if this is not the head of a table."""
     columns: dict[int, bool] = {}
     for place, cell in enumerate(cells):
         name = _HEAD_CELL.fullmatch(cell)
@@ -112,13 +115,14 @@ def _columns_of(cells: list[str]) -> dict[int, bool]:
 
 
 class _Rows(NamedTuple):
-    """What stands below the head of a table: where, how rows and cells are parted, and how often in a row."""
+    """The rows below the head of a table: where they stand, how rows and cells are parted, and how often in a row."""
 
     at: int
     brk: str
     mark: str
     marks: int
-    in_json: bool
+    slashes: int
+    """The backslashes before the quotes of the JSON string around them; -1 where there is none."""
 
 
 def _cells(text: str, rows: _Rows, columns: dict[int, bool]) -> Iterator[Secret]:
@@ -127,8 +131,11 @@ def _cells(text: str, rows: _Rows, columns: dict[int, bool]) -> Iterator[Secret]
         stop = text.find(brk, at, at + _LONGEST_ROW)
         last = stop < 0
         line = text[at : min(len(text), at + _LONGEST_ROW) if last else stop]
-        if rows.in_json and last:
-            line = _CLOSED.split(line, 1)[0]
+        if rows.slashes >= 0:
+            # A row that opens a string stands in another one, which is looked at from there.
+            if (opened := _OPENED.match(line)) and len(opened["slashes"]) <= rows.slashes:
+                return
+            line = _CLOSED.split(line, 1)[0] if last else line
         if line.count(mark) != count and not _RULE_LINE.fullmatch(line):
             return
         begin = at
@@ -152,7 +159,34 @@ def _accepts(value: str, *, is_password: bool) -> bool:
     )
 
 
+# INSERT INTO users (email, password) VALUES ('…', '…'), (…)
+_LISTED_COLUMNS = re.compile(r"""\([ ]?(?P<names>[\w\\"'`., ]{1,400})\)(?:\s|\\{1,63}n){0,8}\Z""")
+_LISTED_VALUES = re.compile(
+    r"""(?:\s|\\{1,63}[nt]|,){0,12}\((?P<values>(?:[^()'"\n]|'[^'\n]{0,400}'|"[^"\n]{0,400}"){1,2000}+)\)"""
+)
+_LISTED_VALUE = re.compile(
+    r"""\s*(?:\w?\\{0,63}'(?P<single>[^'\\]*)\\{0,63}'|\\{0,63}"(?P<double>[^"\\]*)\\{0,63}"|[^,'"]*)\s*(?:,|\Z)"""
+)
+
+
+def _find_inserted(text: str, start: int, end: int) -> Iterator[Secret]:
+    head = _LISTED_COLUMNS.search(text, max(0, start - 500), start)
+    if head is None:
+        return
+    columns = _columns_of(head["names"].split(","))
+    at = end
+    while columns and (row := _LISTED_VALUES.match(text, at)):
+        place, first, last = 0, row.start("values"), row.end("values")
+        while first < last and (value := _LISTED_VALUE.match(text, first, last)) and value.end() > first:
+            inside = value.lastgroup
+            if inside and place in columns and _accepts(value[inside], is_password=columns[place]):
+                yield Secret(*value.span(inside), "column")
+            place, first = place + 1, value.end()
+        at = row.end()
+
+
 TABLE_RULES = (
+    RedactionRule((" VALUES", ")VALUES", " values", "\nVALUES", "\nvalues", "\\nVALUES"), _find_inserted),
     RedactionRule(
         tuple(
             form
@@ -160,5 +194,6 @@ TABLE_RULES = (
             for form in {name, name.upper(), name.capitalize(), name.title()}
         ),
         _find,
+        ends_word=True,
     ),
 )

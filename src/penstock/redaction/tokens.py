@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.redaction.secret import RedactionRule, Secret
+from penstock.redaction.secret import RedactionRule, Secret, ends_escape
 from penstock.redaction.value import is_masked, looks_random
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ _MODELS = (
         f"{_W}{{26,}}",
         vague=True,
     ),
+    _Shape("penstock", "pk-", f"pk-[a-z0-9]{{12}}-{_W}{{43}}"),  # keys of our gateway
     _Shape("hugging-face", "hf_ api_org_", f"(?:hf|api_org)_{_A}{{30,}}"),
 )
 _MESSAGING = (
@@ -174,6 +175,9 @@ _PAYMENTS = (
     _Shape("airtable", _PAT_STARTS, rf"pat{_A}{{14}}\.{_H}{{64}}"),
 )
 _CRYPTO = (
+    _Shape("wallet", "xprv yprv zprv tprv", "[xyzt]prv[1-9A-HJ-NP-Za-km-z]{90,}"),
+    _Shape("grafana", "eyJrIjoi", f"eyJrIjoi{_A}{{40,}}={{0,2}}"),
+    _Shape("cloudflare", "v1.0-", f"v1\\.0-{_H}{{24}}-{_H}{{64,}}"),
     _Shape("age", "AGE-SECRET-KEY-1", "AGE-SECRET-KEY-1[A-Z0-9]{50,}"),
     _Shape(
         "jwt",
@@ -206,6 +210,7 @@ _LONGEST = 4000
 _JUDGED = 256  # characters of a token that are enough to judge it by
 _OPEN_END = re.compile(r"(?<=[\]\w)]\{)([0-9]+),\}")
 _REST_OF_RUN = re.compile(r"[A-Za-z0-9_-]*+")
+_YOURS = re.compile(r"(?i:your)[-_](?i:own|slack|bot|app|api|secret|access|personal|token|key)")
 
 
 @cache
@@ -220,17 +225,17 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 def _stands_free(text: str, start: int) -> bool:
     """Returns True if the token is not the rest of a word or of base64. The letter of an escape is no word."""
-    before = text[start - 1] if start else " "
-    if before in "nrtbf" and text[max(0, start - 2) : start - 1] == "\\":
+    if ends_escape(text, start):
         return True
+    before = text[start - 1] if start else " "
     if before in "+/" and text[start : start + 4].isalnum():
         return False
     return not (before.isalnum() or before in "_-")
 
 
 def _is_filled(token: str) -> bool:
-    """Returns True if the token is not a filler such as xxxx or 0000."""
-    return len(set(token)) >= 9 and not is_masked(token)
+    """Returns True if the token is not a filler such as xxxx, 0000 or your-token-here."""
+    return len(set(token)) >= 9 and not is_masked(token) and _YOURS.search(token) is None
 
 
 def _rule(shape: _Shape) -> RedactionRule:
@@ -249,7 +254,7 @@ def _rule(shape: _Shape) -> RedactionRule:
                     match.start("v" if led_to else 0), rest.end() if rest else match.end(), shape.kind
                 )
 
-    return RedactionRule(tuple(shape.anchors.split()), find)
+    return RedactionRule(tuple(shape.anchors.split()), find, not led_to and shape.before == (0,))
 
 
 RULES = tuple(

@@ -98,9 +98,10 @@ HOSTILE = [
 def seconds(text: str) -> float:
     best = 1e9
     for _ in range(3):
-        start = time.perf_counter()
-        REDACTOR.find(text)
-        best = min(best, time.perf_counter() - start)
+        fresh = "".join((text[:1], text[1:]))  # what it has just read it does not read again
+        start = time.thread_time()
+        REDACTOR.find(fresh)
+        best = min(best, time.thread_time() - start)
     return best
 
 

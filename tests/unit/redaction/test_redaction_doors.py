@@ -18,11 +18,14 @@ from tests.strategies.fresh_secrets import make_fresh_secrets
 
 import penstock
 from penstock.accounts.conversations import search_conversations
+from penstock.cli.main import main
 from penstock.engine.summariser import Summariser
 from penstock.recall.ranking import Wish
 from penstock.sessions.session import Session
 from penstock.stores.store import open_store
 from penstock.testing import ScriptedModel
+
+pytestmark = pytest.mark.outside  # seconds for each door
 
 PLANTED = [(planted.text, planted.secrets) for planted in (*KNOWN, *HELD_OUT)]
 REQUEST = {"role": "user", "content": "Now tell me how the deployment stands."}
@@ -127,6 +130,19 @@ def test_none_in_what_a_search_shows():
     store.close()
     assert any("[REDACTED]" in text for text in shown)
     assert leaks(*shown) == set()
+
+
+def test_none_in_what_is_shown_or_exported_for_reading(tmp_path, capsys):
+    """`--format json` is the conversation itself, for another program; the rest is for people."""
+    url = f"sqlite:///{tmp_path}/sessions.db"
+    store = open_store(url)
+    session = Session.create(store)
+    session.append(MESSAGES)
+    store.close()
+    for words in (["show"], ["show", "--json"], ["export", "--format", "md"], ["export", "--format", "html"]):
+        assert main(["sessions", words[0], session.id, *words[1:], "--store", url]) == 0
+        shown = capsys.readouterr().out
+        assert leaks(shown, *shown.splitlines()) == set()
 
 
 @pytest.mark.parametrize("seed", [1, 2])

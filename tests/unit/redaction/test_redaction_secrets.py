@@ -69,6 +69,7 @@ def test_there_are_enough_of_each():
         ('{"password": "hunter2"}', '{"password": "[REDACTED]"}'),
         ("postgres://user:p@ss@word@host/db", "postgres://user:[REDACTED]@host/db"),
         ("a password: 'it\\'s-1-secret' b", "a password: '[REDACTED]' b"),
+        ("Maple2019! is the password", "[REDACTED] is the password"),  # also at the very beginning
     ],
 )
 def test_only_the_value_is_replaced(text: str, redacted: str):
