@@ -1,4 +1,4 @@
-"""What a request means by its plain words: lines of what was read long ago.
+"""Finds what a request means by its plain words: lines of what was read long ago.
 
 "The batch size that the runbook asks for" names a file and a line in it, but holds no value by which either could be
 found. The words stand in the text of a result, or in the call that brought it; rare ones tell most. All in whole
@@ -8,13 +8,14 @@ numbers, so that the choice is the same on every platform.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from itertools import zip_longest
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from penstock.writing.reading import spoken_text
 from penstock.writing.values import plain_stem
-from penstock.writing.vocabulary import BUCKETS, bucket, sorted_distinct
+from penstock.writing.vocabulary import BUCKETS, bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,80 +26,130 @@ if TYPE_CHECKING:
     from penstock.writing.reading import Index
     from penstock.writing.transcript import Transcript
 
-__all__ = ["find_asked", "weigh_words"]
+__all__ = ["AskedLines", "find_asked", "weigh_words"]
 
 _SOURCES = 5  # as many of those that hold most of the words
 _NAMED_IN_CALL = 4  # times: a word in the call that brought a result tells more than one in the result
 _LONGEST_REQUEST = 3_000  # characters
-_SEARCHED_CHARACTERS = 3_000_000
+_CLAUSES = 8  # of a long request the last ones
+_CLAUSE = re.compile(r"[,.;:()?!\n]+")
+_SEARCHED_CHARACTERS = 1_000_000
 _WORD = re.compile(r"[^\W\d_]{4,}")
+
+
+class AskedLines(NamedTuple):
+    """The excerpts that a request means, the surest first, and how many things it asks for."""
+
+    excerpts: list[int]
+    things: int = 1
 
 
 def find_asked(
     transcript: Transcript, calls: Mapping[str, ToolCall], request: int | None, shut: NDArray[np.bool_]
-) -> list[int]:
+) -> AskedLines:
     """Returns the excerpts that the request at this position means, as far as its words tell, the surest first.
 
-    `calls` are the calls by id; sources that are `shut` are left out.
+    A request may ask for several things, so that its clauses take turns, each with its own best excerpts. `calls` are
+    the calls by id; sources that are `shut` are left out.
     """
     if request is None:
-        return []
+        return AskedLines([])
     index = transcript.index
     asked = spoken_text(transcript.messages[request])[:_LONGEST_REQUEST].lower()
-    words = _subjects(asked)
     texts = _newest_texts(index, without=request)
-    holding = {word: [source for source, text in texts.items() if word in text] for word in words}
+    holding = {word: [source for source, text in texts.items() if word in text] for word in _subjects(asked)}
     # A word that stands everywhere names nothing; one that stands in few places names one of them.
     worth = {
         word: (len(texts) // len(sources)).bit_length()
         for word, sources in holding.items()
         if sources and len(sources) <= max(2, len(texts) // 4)
     }
-    scores: dict[int, int] = {}
-    for word, value in worth.items():
-        for source in holding[word]:
-            call = calls.get(index.tags[source])
-            named = call is not None and word in call.arguments.lower()
-            scores[source] = scores.get(source, 0) + (_NAMED_IN_CALL if named else 1) * value
+    named = {
+        word: {
+            source
+            for source in holding[word]
+            if (call := calls.get(index.tags[source])) is not None and word in call.arguments.lower()
+        }
+        for word in worth
+    }
+    ranks: list[list[tuple[int, ...]]] = []
+    for words in _clauses_of(asked, worth):
+        scores: dict[int, int] = {}
+        for word in words:
+            for source in holding[word]:
+                more = _NAMED_IN_CALL if source in named[word] else 1
+                scores[source] = scores.get(source, 0) + more * worth[word]
+        weights = {word: worth[word] if word in words else 0 for word in holding}
+        ranks.append(_rank_lines(index, texts, scores, weights, shut))
+    turns = zip_longest(*ranks, fillvalue=())
+    excerpts = dict.fromkeys(number for turn in turns for unit in turn for number in unit)
+    return AskedLines(list(excerpts), len(ranks))
+
+
+def _clauses_of(asked: str, worth: Mapping[str, int]) -> list[list[str]]:
+    """Returns the telling words of each clause of the request, the last one first; all of them where it has but one."""
+    clauses = [[word for word in _subjects(clause) if word in worth] for clause in _CLAUSE.split(asked)]
+    telling = [clause for clause in clauses if len(clause) > 1][: -_CLAUSES - 1 : -1]
+    return telling if len(telling) > 1 else [list(worth)]
+
+
+def _rank_lines(
+    index: Index,
+    texts: Mapping[int, str],
+    scores: Mapping[int, int],
+    worth: Mapping[str, int],
+    shut: NDArray[np.bool_],
+) -> list[tuple[int, ...]]:
+    """Returns the excerpts of the best sources that hold the words, the best first.
+
+    Of two that are worth the same, the one that holds more words of the whole request comes first, and a number counts as
+    one: what is asked for is often one. A line of data comes with its neighbours, which say what it is of.
+    """
     latest = {
         texts[source]: source for source in sorted(scores)
     }  # of a file that was read twice, the last time
     meant = [source for source in latest.values() if not shut[source]]
     meant.sort(key=lambda source: (-scores[source], -source))
-    lines = {
-        number: scores[source] * sum(value for word, value in worth.items() if word in line)
-        for source in meant[:_SOURCES]
-        for number in range(index.first_excerpt[source], index.first_excerpt[source + 1])
-        if (line := index.excerpt(number).lower())
-    }
-    ranked = sorted(
-        (number for number in lines if lines[number]), key=lambda number: (-lines[number], number)
-    )
-    return list(dict.fromkeys(one for number in ranked for one in _with_neighbours(number, index, lines)))
+    ranks: dict[tuple[int, ...], tuple[int, int]] = {}
+    for source in meant[:_SOURCES]:
+        for number in range(index.first_excerpt[source], index.first_excerpt[source + 1]):
+            line = index.excerpt(number).lower()
+            value = scores[source] * sum(value for word, value in worth.items() if value and word in line)
+            if value:
+                unit = (number, *_neighbours(number, index))
+                said = " ".join(map(index.excerpt, unit)).lower()
+                states = any(map(str.isdigit, said))
+                ranks[unit] = (value, sum(word in said for word in worth) + states)
+    return sorted(ranks, key=lambda unit: (-ranks[unit][0], -ranks[unit][1], unit))
 
 
-def weigh_words(index: Index, text: str) -> NDArray[np.int64]:
+def weigh_words(index: Index, text: str) -> NDArray[np.int32]:
     """Returns for each excerpt the weight of the plain words of the text that stand in it; a rare word weighs more."""
     wanted = np.unique([bucket(word) for word in _subjects(text)]).astype(np.int64)
-    place = np.full(BUCKETS, -1, np.int32)
+    place = np.full(BUCKETS, len(wanted), np.uint16)
     place[wanted] = np.arange(len(wanted))
-    word = place[index.words]
-    rows = np.flatnonzero(word >= 0)
-    word = word[rows]
-    excerpt = np.searchsorted(np.cumsum(index.word_counts), rows, side="right")
+    word = place.take(index.words)
+    rows = np.flatnonzero(word < len(wanted))
+    word = word.take(rows)
+    owners = np.repeat(np.arange(len(index.word_counts), dtype=np.int32), index.word_counts)
+    excerpt = owners.take(rows)
     sources = len(index.sources)
-    held = sorted_distinct(word.astype(np.int64) * sources + index.source_of[excerpt])
-    holding = np.bincount(held // max(1, sources), minlength=len(wanted))
+    # Word by word, each in the order of the conversation: the sources that hold it stand together.
+    order = np.argsort(word, kind="stable")  # of 16 bits: by counting, not by comparing
+    in_order, source = word.take(order), index.source_of.take(excerpt.take(order))
+    fresh = np.ones(len(order), np.bool_)
+    fresh[1:] = (in_order[1:] != in_order[:-1]) | (source[1:] != source[:-1])
+    holding = np.bincount(in_order[fresh], minlength=len(wanted))
     # A word that stands everywhere names nothing; one that stands in few places names one of them.
     worth = np.array(
         [
             (sources // many).bit_length() if 0 < many <= max(2, sources // 4) else 0
             for many in holding.tolist()
         ],
-        np.int64,
+        np.int32,
     )
-    weights = np.zeros(len(index.source_of), np.int64)
-    np.add.at(weights, excerpt, worth[word])
+    weights = np.zeros(len(index.source_of), np.int32)
+    np.add.at(weights, excerpt, worth.take(word))
     return weights
 
 
@@ -107,11 +158,14 @@ def _subjects(text: str) -> list[str]:
     return sorted({stem for word in _WORD.findall(text[:_LONGEST_REQUEST]) if (stem := plain_stem(word))})
 
 
-def _with_neighbours(number: int, index: Index, among: Mapping[int, int]) -> Iterable[int]:
-    """Yields the excerpt, and those before and after it in the same source."""
-    yield number
+def _neighbours(number: int, index: Index) -> Iterable[int]:
+    """Yields the excerpts before and after a line of data in the same source; a sentence or a line of a log has none."""
+    line = index.excerpt(number).rstrip()
+    if not line.endswith((",", "{", "[", "|", ":")):
+        return
+    source = int(index.source_of[number])
     for beside in (number - 1, number + 1):
-        if beside in among and index.source_of[beside] == index.source_of[number]:
+        if index.first_excerpt[source] <= beside < index.first_excerpt[source + 1]:
             yield beside
 
 

@@ -13,12 +13,12 @@ Excerpts, sources and values are numbers here: those of the `Index`, whose array
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from penstock.writing.importance import live_of, score_values
-from penstock.writing.values import plain_words, sub_words
+from penstock.writing.values import parts_of_paths, plain_words, sub_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,14 +38,14 @@ FOCUS_SHARE = 0.65
 _TOPIC_WORDS = 0.7  # of a topic's words, by how rare they are, make a source be about it
 _SHORTEST_TOPIC_WORD = 3
 
-_BARE = 0.5  # what a value without plain words beside it is worth
+_BARE = 0.6  # what a value without plain words beside it is worth
 _WORDS = 2  # that many plain words make it usable
-_HEADER_SHARE = 0.5  # of the header's cost is charged to its first excerpt: more excerpts may follow
 _CHARACTERS_PER_TOKEN = 3.6
 _SMALLEST_POOL = 1_500
 _LEAST_ROOM = 6  # tokens: nothing useful fits in less
 _NOTHING = 1e-9
 _AT_ONCE = 100_000  # excerpts
+_SECOND_LOOK = 6  # times as many excerpts as are wanted are looked at again
 
 
 def begin_choice(
@@ -113,6 +113,15 @@ def join_excerpts(index: Index, numbers: Sequence[int]) -> str:
     return "".join(pieces)
 
 
+def _find_best(densities: NDArray[np.float64], most: int) -> NDArray[np.int64]:
+    """Returns the places of the `most` highest. The same lines read again and again are alike: of those the newest."""
+    least = np.partition(densities, -most)[-most] if len(densities) > most else 0.0
+    best = np.flatnonzero(densities > least)
+    if least > 0.0:
+        best = np.concatenate([best, np.flatnonzero(densities == least)[len(best) - most :]])
+    return best
+
+
 class ExcerptChoice:
     """The excerpts chosen so far and the values that they cover.
 
@@ -144,6 +153,7 @@ class ExcerptChoice:
         self._cost: dict[int, int] = {}
         self._source: dict[int, int] = {}
         self._values: dict[int, list[int]] = {}
+        self._with_parts: set[int] = set()  # of those, where the values are more than the index has
         # By source: the tokens of its header, whether that is paid for, and its excerpts among the
         # candidates.
         self._header: dict[int, int] = {}
@@ -153,7 +163,8 @@ class ExcerptChoice:
         # only falls while others are chosen, but for neighbours, which are put back; so a top that still
         # holds is the best.
         self._heap: list[tuple[float, int]] = []
-        self._worth = 0.0
+        self._worth: NDArray[np.float32] | None = None  # by excerpt, beside its values
+        self._shown = ""  # a text in the view, in which no excerpt is quoted again
 
     def cover(self, ids: NDArray[np.int32], *, bare: bool = False) -> None:
         """Count these values as present already; `bare` where they stand without the words around them.
@@ -164,6 +175,10 @@ class ExcerptChoice:
         self._covered[ids] = np.maximum(self._covered[ids], _BARE if bare else 1.0)
         self._level.update(zip(ids.tolist(), self._covered[ids].tolist(), strict=True))
 
+    def hide(self, text: str) -> None:
+        """Never choose by coverage what stands word for word in this text, which is in the view."""
+        self._shown = " ".join(text.split())
+
     def take(self, excerpts: Sequence[int], budget: int) -> None:
         """Choose these excerpts, in order, as long as the budget lasts."""
         self._prepare(excerpts)
@@ -171,14 +186,20 @@ class ExcerptChoice:
             if number not in self.chosen and self._price(number) <= budget - self.tokens:
                 self._choose(number)
 
-    def fill(self, allowed: NDArray[np.bool_], budget: int, worth: float = 0.0) -> None:
+    def fill(self, allowed: NDArray[np.bool_], budget: int, worth: NDArray[np.float32] | None = None) -> None:
         """Choose among the allowed excerpts what adds most per token, until the budget is used.
 
-        `worth` is what each of them is worth by itself, beside its values: a sentence says something without any.
+        `worth` is what each excerpt is worth by itself, beside its values: a sentence says something without any. The
+        newest counts for up to twice as much as the oldest.
         """
+        if worth is not None:
+            newer = np.arange(len(worth), dtype=np.float32) / np.float32(max(1, len(worth)))
+            worth = worth * (np.float32(1.0) + newer)
         self._worth = worth
+        numbers = np.flatnonzero(allowed)
+        ceilings: NDArray[np.float64] | None = None
         while budget - self.tokens > _LEAST_ROOM:
-            self._gather(allowed, budget - self.tokens)
+            ceilings = self._gather(numbers, ceilings, budget - self.tokens)
             before = len(self.order)
             self._greedy(budget)
             if len(self.order) == before:
@@ -197,43 +218,73 @@ class ExcerptChoice:
         self.tokens -= self._cost[number]
         return True
 
-    def _gather(self, allowed: NDArray[np.bool_], room: int) -> None:
-        """A heap of the excerpts worth looking at, with what each could add at most per token."""
-        index = self._index
-        gains = self._most_gain()
-        if self._worth:
-            gains += self._worth_of(np.arange(len(gains)))
-        density = gains / (index.lengths * np.float32(1 / _CHARACTERS_PER_TOKEN) + np.float32(2.0))
-        density[~allowed] = 0.0
+    def _gather(
+        self, numbers: NDArray[np.int64], ceilings: NDArray[np.float64] | None, room: int
+    ) -> NDArray[np.float64]:
+        """Makes a heap of those of these excerpts that are worth looking at, with what each could add at most per token.
+
+        Returns what each could add at most. `ceilings` is what an earlier call returned for the same excerpts: none can
+        add more than it could then, so that nearly all of them need no second look.
+        """
         most = max(_SMALLEST_POOL, room // 4)
-        least = np.partition(density, -most)[-most] if len(density) > most else 0.0
-        candidates = np.flatnonzero(density > least)
-        if least > 0.0:  # the same lines read again and again are alike: of those the newest
-            alike = np.flatnonzero(density == least)[len(candidates) - most :]
-            candidates = np.concatenate([candidates, alike])
-        pool = [number for number in candidates.tolist() if number not in self.chosen]
+        if ceilings is None or len(numbers) <= _SECOND_LOOK * most:
+            gains = self._most_gain(numbers)
+            densities = self._per_token(numbers, gains)
+            best = _find_best(densities, most)
+            ceilings = densities
+        else:
+            cut = float(np.partition(ceilings, -_SECOND_LOOK * most)[-_SECOND_LOOK * most])
+            some = np.flatnonzero(ceilings >= cut)
+            gains = self._most_gain(numbers[some])
+            densities = self._per_token(numbers[some], gains)
+            best = _find_best(densities, most)
+            if len(best) < most or densities[best].min() <= cut:  # one that was left out might be as good
+                return self._gather(numbers, None, room)
+            numbers = numbers[some]
+        gain_of = dict(zip(numbers[best].tolist(), gains[best].tolist(), strict=True))
+        pool = [number for number in gain_of if number not in self.chosen]
         self._prepare(pool)
         self._siblings = {}
         for number in pool:
             self._siblings.setdefault(self._source[number], []).append(number)
         self._heap = [
-            (-gain / self._charge(number), number)
-            for number, gain in zip(pool, gains[pool].tolist() if pool else [], strict=True)
+            (-self._density(n) if n in self._with_parts else -gain_of[n] / self._price(n), n) for n in pool
         ]
         heapq.heapify(self._heap)
+        return ceilings
 
-    def _most_gain(self) -> NDArray[np.float32]:
-        """Returns for each excerpt the sum of what its values lack, as if all of them stood beside plain words."""
-        # The values of the filled excerpts stand one after the other in `ids`; `reduceat` adds up each
-        # excerpt's run.
+    def _per_token(self, numbers: NDArray[np.int64], gains: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Returns what each of these excerpts could add per token; `gains` is what it could add by its values."""
+        if self._worth is not None:
+            gains += self._worth[numbers]
+        tokens = self._index.lengths[numbers] * np.float32(1 / _CHARACTERS_PER_TOKEN)
+        densities: NDArray[np.float64] = gains / (tokens + np.float32(2.0))
+        return densities
+
+    def _most_gain(self, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Returns for each of these excerpts the sum of what its values lack, as if all of them stood beside plain words."""
         index = self._index
         still_open = self._weights * (1.0 - self._covered)
-        gains = np.zeros(len(index.lengths), np.float32)
-        for start in range(0, len(index.filled), _AT_ONCE):
-            some = index.filled[start : start + _AT_ONCE]
-            first, end = int(index.starts[some[0]]), int(index.starts[some[-1] + 1])
-            weights = still_open.take(index.ids[first:end], mode="clip")  # no check: quicker
-            gains[some] = np.add.reduceat(weights, index.starts[some] - first)
+        gains = np.zeros(len(numbers), np.float32)
+        if 2 * len(numbers) > len(
+            index.lengths
+        ):  # most of them: all rows of `ids` in their order, and no others
+            filled = np.flatnonzero(np.diff(index.starts))
+            sums = np.zeros(len(index.lengths), np.float32)
+            if len(filled):
+                sums[filled] = np.add.reduceat(still_open.take(index.ids), index.starts[filled])
+            np.take(sums, numbers, out=gains)
+            return gains
+        filled = np.flatnonzero(index.starts[numbers + 1] > index.starts[numbers])
+        for start in range(0, len(filled), _AT_ONCE):
+            some = filled[start : start + _AT_ONCE]
+            first = index.starts[numbers[some]]
+            sizes = index.starts[numbers[some] + 1] - first
+            ends = np.cumsum(sizes)
+            # The runs of `ids` that belong to these excerpts, one after the other; `reduceat` adds up each of them.
+            rows = np.arange(ends[-1]) + np.repeat(first - (ends - sizes), sizes)
+            weights = still_open.take(index.ids[rows], mode="clip")  # no check: quicker
+            gains[some] = np.add.reduceat(weights, ends - sizes)
         return gains
 
     def _prepare(self, pool: Sequence[int]) -> None:
@@ -246,12 +297,26 @@ class ExcerptChoice:
         counted = self._tokenizer.count_many([index.excerpt(number) for number in unseen])
         index.costs.update(zip(unseen, counted, strict=True))
         costs = [index.costs[number] for number in fresh]
-        sources = index.source_of[fresh].tolist()
-        starts, ends = index.starts[fresh].tolist(), index.starts[np.array(fresh) + 1].tolist()
-        for number, cost, source, start, end in zip(fresh, costs, sources, starts, ends, strict=True):
+        some = np.array(fresh)
+        sources = index.source_of[some].tolist()
+        starts, ends = index.starts[some], index.starts[some + 1]
+        # The values of all of them one after the other, in one list: a slice of it costs less than one of an array.
+        sizes = ends - starts
+        after = np.cumsum(sizes)
+        values = index.ids[np.arange(int(after[-1])) + np.repeat(starts - (after - sizes), sizes)].tolist()
+        # A path tells its folders and its end as well: who quotes it need not quote those.
+        parts = index.vocabulary.numbers_of_each([parts_of_paths(index.excerpt(number)) for number in fresh])
+        known = len(self._covered)
+        first = 0
+        for number, cost, source, end, more in zip(fresh, costs, sources, after.tolist(), parts, strict=True):
             self._cost[number] = cost + 1
             self._source[number] = source
-            self._values[number] = index.ids[start:end].tolist()
+            own = values[first:end]
+            if more:
+                own = list(dict.fromkeys([*own, *(part for part in more if part < known)]))
+                self._with_parts.add(number)
+            self._values[number] = own
+            first = end
         self._look_up({value for number in fresh for value in self._values[number]})
         unknown = sorted(set(sources) - self._header.keys())
         if self._header_of is None:
@@ -283,6 +348,8 @@ class ExcerptChoice:
             if self._price(number) > budget - self.tokens:
                 put_back.append((-density, number))
                 continue
+            if self._shown and " ".join(self._index.excerpt(number).split()) in self._shown:
+                continue
             self._choose_from_heap(number)
         for entry in put_back:
             heapq.heappush(heap, entry)
@@ -303,54 +370,52 @@ class ExcerptChoice:
         self._opened.add(self._source[number])
         self.chosen.add(number)
         self.order.append(number)
-        level = 1.0 if self._words_around(number) >= _WORDS else _BARE
-        for value in self._values[number]:
-            self._raise(value, level)
-        for other in self._chosen_beside(number):
+        self._raise(number, 1.0 if self._words_around(number) >= _WORDS else _BARE)
+        for other in self._find_chosen_beside(number):
             if self._words_around(other) >= _WORDS:
-                for value in self._values[other]:
-                    self._raise(value, 1.0)
+                self._raise(other, 1.0)
 
-    def _raise(self, value: int, level: float) -> None:
-        if level > self._level[value]:
-            self._level[value] = self._covered[value] = level
+    def _raise(self, number: int, level: float) -> None:
+        """Count the values of this excerpt as covered so far, where they are not further already."""
+        levels = self._level
+        for value in self._values[number]:
+            if level > levels[value]:
+                levels[value] = self._covered[value] = level
 
     def _price(self, number: int) -> int:
         source = self._source[number]
         return self._cost[number] + (0 if source in self._opened else self._header[source])
 
-    def _charge(self, number: int) -> float:
-        """Returns the cost by which excerpts are compared: of a header still to be paid, a share."""
-        source = self._source[number]
-        return self._cost[number] + (0.0 if source in self._opened else self._header[source] * _HEADER_SHARE)
-
     def _density(self, number: int) -> float:
-        """Returns the weight that the excerpt would add per token now."""
-        levels, weights = self._level, self._weight_of
-        full = 1.0 if self._words_around(number) >= _WORDS else _BARE
-        gain = float(self._worth_of(number)) if self._worth else 0.0
+        """Returns the weight that the excerpt would add per token now.
+
+        Asked thousands of times for one handoff, so it looks beside and prices without calls.
+        """
+        levels, weights, source = self._level, self._weight_of, self._source[number]
+        own = self._index.plain.get(number)
+        if own is None:
+            own = self._plain_words(number)
+        beside = self._find_chosen_beside(number)
+        full = 1.0
+        if own < _WORDS and own + sum(map(self._plain_words, beside)) < _WORDS:
+            full = _BARE
+        gain = 0.0 if self._worth is None else float(self._worth[number])
         for value in self._values[number]:
-            missing = full - levels[value]
-            if missing > 0.0:
-                gain += weights[value] * missing
-        beside = self._chosen_beside(number)
-        if beside and (own := self._plain_words(number)):
+            level = levels[value]
+            if level < full:
+                gain += weights[value] * (full - level)
+        if beside and own:
             for other in beside:
                 if self._words_around(other) < _WORDS <= self._plain_words(other) + own:
-                    gain += sum(weights[value] * (1.0 - levels[value]) for value in self._values[other])
-        return gain / self._charge(number)
-
-    def _worth_of(self, number: Any) -> Any:
-        """Returns what an excerpt is worth by itself, or each of several: the newest up to twice as much as the oldest."""
-        return np.float32(self._worth) * (
-            np.float32(1.0) + number / np.float32(max(1, len(self._index.lengths)))
-        )
+                    gain += sum([weights[value] * (1.0 - levels[value]) for value in self._values[other]])
+        cost = self._cost[number]
+        return gain / (cost if source in self._opened else cost + self._header[source])
 
     def _words_around(self, number: int) -> int:
         """Plain words in the excerpt and in those beside it that are chosen."""
         words = self._plain_words(number)
         if words < _WORDS:
-            words += sum(map(self._plain_words, self._chosen_beside(number)))
+            words += sum(map(self._plain_words, self._find_chosen_beside(number)))
         return words
 
     def _plain_words(self, number: int) -> int:
@@ -359,7 +424,11 @@ class ExcerptChoice:
             known = self._index.plain[number] = plain_words(self._index.excerpt(number), _WORDS)
         return known
 
-    def _chosen_beside(self, number: int) -> list[int]:
+    def _find_chosen_beside(self, number: int) -> list[int]:
         """Returns the excerpts just before and after in the same source, where they are chosen."""
         chosen, source = self.chosen, self._source
-        return [n for n in (number - 1, number + 1) if n in chosen and source[n] == source[number]]
+        before, after = number - 1, number + 1
+        beside = [before] if before in chosen and source[before] == source[number] else []
+        if after in chosen and source[after] == source[number]:
+            beside.append(after)
+        return beside

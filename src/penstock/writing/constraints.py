@@ -27,9 +27,13 @@ _compile = cache(re.compile)
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’)\]*_`]*\s+|(?<=[。！？])|\n+")
 _LONG_MESSAGE = 4_000
-_LONGEST_SENTENCE = 300
+_SHORTEST_SENTENCE, _LONGEST_SENTENCE = 5, 300
+_MOST_CLAUSES = 24
 _BULLET = re.compile(r"^(?:(?:[-*•>+–]|\d{1,3}[.)]|[#]{1,6}|\[[ xX]\])\s+)+")
 _QUESTION = re.compile(r"[?？]\W*$|[吗呢嗎]\W*$|(?:ですか|ますか|까요|나요|니까)\W*$")
+_ASKS_FOR_GOOD = re.compile(
+    r"(?:can|could|would|will) you (?:please )?(?:always|never|only|make sure|ensure|stop)\b"
+)
 _CLAUSE = re.compile(
     r"([,;:，；：、—–]\s*|\s-\s|\s+(?:but|and|so|however|aber|und|mais|et|pero|y|mas|e|ma|но|и)\s+)"
 )
@@ -167,14 +171,17 @@ _ENGLISH = "|".join(
 )
 # A ban without a verb, as a sentence of its own.
 _BAN = re.compile(
-    rf"no (?!(?:{_NO_DEED})\b)[a-z][\w-]*(?<![ao])\b(?!.*\b(?:needed|required|requested|necessary|found|"
+    rf"no (?!(?:{_NO_DEED})\b)(?![\w-]+ \w+s (?:it|its|the|this|that|them|these|those)\b)[a-z][\w-]*(?<![ao])\b(?!.*\b(?:needed|required|requested|necessary|found|"
     rf"findings|is|are|was|were|has|had)\b)"
     r"(?: [^\s]+){0,6}$"
 )
+_FILE_AND_LINE = re.compile(r"(?<![\w/-])[\w/-]++\.\w{1,5}:\d+")
+_POINTS_BACK = re.compile(r"(?:instead|otherwise|rather|in that case|if so|if not)\b", re.IGNORECASE)
 _SUBJECT = re.compile(r"\b(?:i|we|they|it|you|he|she|which|who|that|this|ich|wir|je|yo|io|ik)\b")
 _CODE = re.compile(
     r"[{|<]|(?:func|def|class|const|let|var|import|from|return|if \()\b.*[({=]|.*[;{]$|\d+\s*[\t|:→]|[(]no "
 )
+_TWO_WORDS = re.compile(r"\w\W+\w|[^\x00-\u024f]")
 _LEADS_ON = re.compile(r"[:：]\W*$")  # what it announces stands elsewhere
 # Obligation of a thing or of a third person, anywhere in a clause that the speaker is not the subject of.
 _OBLIGATION = re.compile(
@@ -292,24 +299,8 @@ _ANYWHERE = re.compile(
     r"\bnie (?:może|mogą|wolno|powinn\w+)\b|\b(?:måste|får) (?:alltid|inte|aldrig|bara)\b"
 )
 # One of these stands in every clause that the pattern finds, and looking for them is much quicker.
-_ANYWHERE_HINTS = (
-    *(
-        "darf",
-        "dürfen",
-        "muss",
-        "müssen",
-        "soll",
-        "doi",
-        "peut",
-        "peuv",
-        "deb",
-        "dev",
-        "pued",
-        "mag",
-        "mog",
-        "moet",
-    ),
-    *("può", "poss", "долж", "нельзя", "повин", "मत", "nie ", "måste", "får"),
+_ANYWHERE_HINTS = re.compile(
+    r"d(?:arf|ürfen|oi|eb|ev)|m(?:uss|üssen|ag|og|oet|åste)|soll|p(?:eut|euv|ued|uò|oss)|долж|нельзя|повин|मत|nie |får"
 )
 _SPEAKER = re.compile(
     r"(?:ich|wir|je|j[’']|nous|yo|nosotros|eu|nós|io|noi|ik|wij|we|jag|vi|jeg|я|мы|ми|ja|my|ben|biz|tôi|"
@@ -361,36 +352,46 @@ _WISH_FOR_AGENT = re.compile(r"我(?:希望|要求|想让|想要|要)你|我們?
 def find_constraints(text: str) -> list[str]:
     """Returns the sentences of a person's text that instruct the agent for more than the task at hand, word for word.
 
-    Of a long text the start and the end are read. Bullets are left out; a very long sentence is none.
+    Of a long text the start and the end are read. Bullets are left out; a very long sentence is none. One that points back
+    ("Instead, use …") comes with the sentence before it.
     """
     found: list[str] = []
+    is_report = len(_FILE_AND_LINE.findall(text[:_LONG_MESSAGE])) > 1
+    before = ""
     for sentence in sentences(text):
-        bare = _BULLET.sub("", sentence)
-        if len(bare) <= _LONGEST_SENTENCE and is_constraint(bare):
+        bullet = _BULLET.match(sentence)
+        bare = sentence[bullet.end() :] if bullet else sentence
+        if len(bare) <= _LONGEST_SENTENCE and is_constraint(bare, in_report=is_report):
+            joined = f"{before} {bare}"
+            if before and _POINTS_BACK.match(bare) and len(joined) <= _LONGEST_SENTENCE:
+                found = [one for one in found if one != before]
+                bare = joined
             found.append(bare)
+        before = bare
     return found
 
 
-def is_constraint(sentence: str) -> bool:
-    """Returns whether a sentence that a person says to an agent is an instruction that stands."""
-    low = sentence.lower().replace("’", "'").strip(_WRAPPING)
-    asks = bool(_QUESTION.search(low))
-    if asks:
-        return bool(
-            re.match(
-                r"(?:can|could|would|will) you (?:please )?(?:always|never|only|make sure|ensure|stop)\b", low
-            )
-        )
-    if (
-        _CODE.match(sentence.lower())
-        or _LEADS_ON.search(low)
-        or not re.search(r"\w\W+\w|[^\x00-\u024f]", low)
-    ):
+def is_constraint(sentence: str, *, in_report: bool = False) -> bool:
+    """Returns whether a sentence that a person says to an agent is an instruction that stands.
+
+    In a report that a person pasted, "no global state" and "it reads but never closes" are findings: there the whole
+    sentence must be an instruction.
+    """
+    lower = sentence.lower()
+    low = lower.replace("’", "'").strip(_WRAPPING)
+    is_ascii = low.isascii()  # most sentences are, and there much need not be looked for
+    if is_ascii and len(low) < _SHORTEST_SENTENCE:
+        return False
+    if (not is_ascii or "?" in low) and _QUESTION.search(low):
+        return _ASKS_FOR_GOOD.match(low) is not None
+    if _CODE.match(lower) or _LEADS_ON.search(low) or not _TWO_WORDS.search(low):
         return False
     if _TO_REMEMBER.match(low):
         return True
-    if _IS_HAN.search(low):
+    if not is_ascii and _IS_HAN.search(low):
         return _is_han_constraint(low)
+    if in_report:
+        return _is_instruction(_strip(low))
     return bool(_BAN.match(low.strip(_WRAPPING + ".!").removeprefix("please "))) or any(
         _is_instruction(clause) for clause in _clauses_of(low)
     )
@@ -411,11 +412,14 @@ def sentences(text: str) -> list[str]:
 def _clauses_of(sentence: str) -> Iterator[str]:
     """Yields the clauses of a sentence, the whole of it first, without what only leads to them.
 
-    A clause that an "and" or a "but" joins to one with a subject has the same subject, and is no imperative.
+    A clause that an "and" or a "but" joins to one with a subject has the same subject, and is no imperative. Nor is a single
+    word behind a comma or a colon one.
     """
     yield _strip(sentence)
-    pieces = _CLAUSE.split(sentence)
+    pieces = _CLAUSE.split(sentence, _MOST_CLAUSES)
     for before, joint, piece in zip(pieces[::2], pieces[1::2], pieces[2::2], strict=False):
+        if piece.isascii() and " " not in piece.strip():
+            continue
         if not (joint.strip().isalpha() and _SUBJECT.search(before)):
             yield _strip(piece)
 
@@ -438,7 +442,7 @@ def _is_instruction(clause: str) -> bool:
         return True
     if _compile(_BEGINNINGS).match(clause):
         return True
-    return any(map(clause.__contains__, _ANYWHERE_HINTS)) and _ANYWHERE.search(clause) is not None
+    return _ANYWHERE_HINTS.search(clause) is not None and _ANYWHERE.search(clause) is not None
 
 
 def _is_han_constraint(sentence: str) -> bool:

@@ -50,7 +50,7 @@ class EntityChange(msgspec.Struct, frozen=True, gc=False):
 
 
 class EntityState(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of an entity now.
+    """All that is known of an entity now.
 
     `handle` names the message where its state stands and `at` when that was logged, where it is known. `tried` is what was
     tried on it since and failed, or has no outcome yet. `times` counts the messages that say something of it, and

@@ -4,7 +4,8 @@ A reader who meets half a statement has to guess the rest, so a line is cut betw
 sentence only where it is too long to be quoted at all.
 
 Text that is JSON is first laid out in lines of "key value, key value": the same facts in half the tokens. Such a
-line is a list, and is cut between its items. Line numbers that tools print before each line, colour codes, reminders
+line is a list, and is cut between its items. Arguments of a call that say themselves what they are, such as a command or
+a path, stand without their key, as they were written. Line numbers that tools print before each line, colour codes, reminders
 that a client adds to a result, and lines without a letter or digit (rules of tables, bars) are left out.
 """
 
@@ -26,6 +27,7 @@ __all__ = [
     "excerpts",
     "flatten_json",
     "lay_out",
+    "lay_out_call",
     "lay_out_redacted",
     "redact_readable",
     "write_scalar",
@@ -37,6 +39,7 @@ _SLACK = 40
 _LEAST = 20
 _LONGEST_SENTENCE = 260  # characters: a longer one is cut inside
 _LONGEST_WORD = 200  # characters: a longer one may be cut
+_LONGEST_NUMBERING = 8
 
 _SENTENCE_END = re.compile(r"[.!?][\"'”’)\]*`]*\s+|[。！？][」』”’]*|;\s+")
 _ITEM_END = re.compile(r",\s+")
@@ -47,8 +50,26 @@ _REDRAWN = re.compile(r"^[^\n]*\r(?=[^\n])", re.MULTILINE)
 _LINE_NUMBER = re.compile(r"^\s*\d{1,6}(?:→|\t|\|)\s?", re.MULTILINE)
 _OPENS_JSON = re.compile(r"\s*[{\[]").match
 _has_word = re.compile(r"\w").search
-_PLAIN_KEY = re.compile(r"[^\W\d]+(?:[_\- ][^\W\d]+|\d{1,2}(?!\d))*$")  # one with a long number is an id
+_has_letter = re.compile(r"[^\W\d_]").search
+# Names of fields; one with a long number is an id.
+_PLAIN_KEY = re.compile(r"[^\W\d]++(?:[- ][^\W\d]++|\d{1,2}+(?!\d)(?:_[^\W\d]++)?+)*+$")
 
+_SAY_THEMSELVES = frozenset(
+    {
+        "cmd",
+        "code",
+        "command",
+        "content",
+        "description",
+        "filePath",
+        "file_path",
+        "input",
+        "path",
+        "plan",
+        "prompt",
+    }
+    | {"subject", "text", "url"}
+)
 _DECODER = msgspec.json.Decoder(float_hook=str)  # 3.50 stays 3.50
 _INLINE = 80
 _INLINE_LIST = 300
@@ -79,6 +100,32 @@ def lay_out(text: str) -> Laid:
     if "→" in text or "\t" in text or "|" in text:
         text = _LINE_NUMBER.sub("", text)
     return Laid(text)
+
+
+def lay_out_call(arguments: str) -> tuple[str, Laid]:
+    """Returns the arguments of a call in two: those that say themselves what they are, as they were written, and the others.
+
+    The first are commands, paths and descriptions, and texts of several lines with their key above them; empty where there
+    are none. The others are lines of "key value", or the whole text where it is no JSON object.
+    """
+    try:
+        data = _DECODER.decode(arguments) if _OPENS_JSON(arguments) else None
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        data = None
+    if not isinstance(data, dict):
+        return "", lay_out(arguments)
+    said: list[str] = []
+    others: dict[str, Any] = {}
+    for key, value in data.items():
+        says_itself = key in _SAY_THEMSELVES
+        if isinstance(value, str) and value.strip() and (says_itself or "\n" in value):
+            said += [value] if says_itself else [f"{key}:", value]
+        else:
+            others[key] = value
+    keys = {key for key in data if _PLAIN_KEY.match(key)}
+    lines: list[str] = []
+    _flatten(others, "", lines, keys, 0, None)
+    return _COLOURS.sub("", "\n".join(said)), Laid("\n".join(lines), frozenset(keys))
 
 
 def lay_out_redacted(text: str, redact: Callable[[str], str]) -> Laid:
@@ -160,6 +207,8 @@ def _long_line(line: str, items: bool) -> Iterator[str]:
     held = 0  # where the last sentence of the piece ends, as far as it is known
     for match in (_ITEM_END if items else _SENTENCE_END).finditer(line):
         end = match.end()
+        if not items and end - start < _LONGEST_NUMBERING and not _has_letter(line, start, end):
+            continue  # the number of a point, not a sentence
         if held > start and end - start > wished:
             yield from _within(line, start, held)
             start = held

@@ -7,7 +7,7 @@ and the people's own words come first; then the budget goes where it covers most
 from __future__ import annotations
 
 import re
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,19 +15,22 @@ import numpy as np
 
 from penstock.conversation import mark
 from penstock.conversation.handles import name_message
-from penstock.conversation.message import Summary
+from penstock.conversation.message import Role, Summary
 from penstock.conversation.pairing import find_unanswered
-from penstock.conversation.speakers import Voice, people_in
+from penstock.conversation.speakers import Voice, is_bare_command
+from penstock.writing.agreement import find_offer
 from penstock.writing.asked import find_asked
 from penstock.writing.choice import FOCUS_SHARE, begin_choice, find_topic, join_excerpts
-from penstock.writing.constraints import sentences
+from penstock.writing.constraints import find_constraints, sentences
 from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
+from penstock.writing.importance import answers_in_data
 from penstock.writing.ledger import Fact, Ledger
 from penstock.writing.reading import Speaker, spoken_text
-from penstock.writing.state import GO_ON, State, adds_to, contradicts, entries_of, replaces
-from penstock.writing.stubs import clip, shows_files
+from penstock.writing.state import GO_ON, State, adds_to, contradicts, edits_of, entries_of, is_deed, replaces
+from penstock.writing.stubs import ToolFamily, arguments_of, clip, main_argument, shows_files, tool_family
 from penstock.writing.telling import Teller, share_out
 from penstock.writing.transcript import MODEL, WRITTEN_BY
+from penstock.writing.values import parts_of_paths
 from penstock.writing.verify import Checked, Verified, strike_unknown
 from penstock.writing.writer import HandoffText
 
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from penstock.conversation.message import ToolCall
     from penstock.writing.choice import ExcerptChoice
     from penstock.writing.writer import HandoffMaterial, Surroundings
 
@@ -49,20 +53,36 @@ _LONGEST_REQUEST = 600  # characters of one older user message that are quoted b
 _REFILLS = 2
 _LAST_TEXTS = 8
 _ASKED_SHARE = 0.05  # of the room: lines that the request names in plain words
+_THING_SHARE = 0.0125  # for each thing that it asks for, where that is more
+_MOST_ASKED_SHARE = 0.07
 _SENTENCE_WORTH = 0.3  # of a sentence that a person or the agent said, beside its values
+_PLAIN_WORTH = 0.01  # of any line, where room is left over
+_SPOKEN_WORTH = 0.02  # of the agent's sentences against records that hold the same values
 _SUMMARY_SHARE = 0.08  # of the room for excerpts: a summary by another maker stands for turns that are gone
 _TELLING_WORDS = 3
 _TELLING_CHARACTERS = 20  # a script without spaces has few words
 _LEAST_TASK = 100  # tokens
+_TASK_SHARE = 0.12  # of a handoff: the tasks of the last one, where nobody has asked for anything since
 _SKILLS = 2
 _GOAL_TOKENS = 170  # of the first request, where it does not stand in the view
+_NAMED_TASK_TOKENS = 60  # of a request that stands in the view
+_NAMED_GOAL_TOKENS = 40  # of one that does
+_OFFER_TOKENS = 80
+_OFFERED = "offered: "
+_BELOW = " … (in full below)"
+_OUTSIDE = " … (in full outside these notes)"
+_SHORTEST_TOLD = 12  # characters of an excerpt that is not quoted where a section holds it
 _CHARACTERS_PER_TOKEN = 8  # more than any text has: what is further on cannot fit
 
 _SECTIONS_SHARE = 0.06
+_MOST_DONE = 8
+_MOST_FILES = 10
+_MOST_DECIDED = 3
 _STATE_SHARE = 0.07
 _STATE_FROM_TOKENS = (
     300  # a handoff that is too small for the other sections has room for a line on the state
 )
+_DEEDS_FROM_TOKENS = 120  # and an even smaller one for what was edited and what fails
 _STATE_LEAST = 40
 _CONSTRAINTS_SHARE = 0.08
 _CONSTRAINTS_LEAST = 200  # tokens, where that is not more than a third
@@ -113,8 +133,10 @@ class ExtractiveWriter:
         self._transcript = material.transcript
         self._calls = material.calls
         self._tokenizer = material.tokenizer
+        self._redactor = material.redactor
         self._aims = material.aims
         self._sections = _Sections(material)
+        self._headings: dict[int, tuple[int, str]] = {}  # by source
         self._brief = False  # in a short handoff a line of "tool" above two lines of a result is too much
 
     @property
@@ -132,9 +154,9 @@ class ExtractiveWriter:
         room = budget - measure(render_handoff(entries)) - 5
         shut = self._are_of(beside.kept_verbatim)
         shut[list(fresh)] = True
-        self._choose(choice, shut, room, entries, beside)
+        self._choose(choice, shut, room, entries, beside, int(budget * FOCUS_SHARE))
         text, entries = self._fit(entries, choice, budget, measure)
-        return HandoffText(text, self._count_quotes(entries, choice), struck)
+        return HandoffText(text, self._count_quotes(entries, choice), struck, self._sections.struck_texts)
 
     def _tell_fresh(self, share: int, beside: Surroundings) -> dict[int, HandoffEntry]:
         """Returns the unanswered results that do not stay, by source, each by its most telling lines."""
@@ -174,8 +196,13 @@ class ExtractiveWriter:
             # What the live request names is not thereby told: lines about it are what it will need.
             is_request = index.message_of_source[source] == beside.request
             choice.cover(index.sources[source].distinct, bare=bool(is_request))
-        written = [*beside.shown_texts, *(entry.text for entry in entries)]
-        choice.cover(index.vocabulary.known_in(written), bare=True)
+            parts = index.vocabulary.numbers_of(parts_of_paths(index.sources[source].text))
+            choice.cover(parts, bare=bool(is_request))
+        if beside.request is not None and beside.request in beside.kept_verbatim:
+            choice.hide(spoken_text(self._transcript.messages[beside.request]))
+        # What is shown of a shortened message stands among its words; an entry names values without theirs.
+        choice.cover(index.vocabulary.find_known(beside.shown_texts))
+        choice.cover(index.vocabulary.find_known([entry.text for entry in entries]), bare=True)
         return choice
 
     def _are_of(self, places: frozenset[int]) -> Flags:
@@ -189,35 +216,47 @@ class ExtractiveWriter:
         room: int,
         entries: Sequence[HandoffEntry],
         beside: Surroundings,
+        topic_tokens: int,
     ) -> None:
-        """Fill the choice up to `room` tokens with excerpts of sources that are not shut."""
-        focus = beside.focus
+        """Fill the choice up to `room` tokens with excerpts of sources that are not shut.
+
+        A topic gets up to `topic_tokens` first; the rest is shared by what is left then.
+        """
         shut = shut | self._are_voiced(Voice.SKILL)  # a skill in use is named, with its handle
         if self._aims.request_share:
             shut |= self._are_quoted(entries)
-        allowed = ~shut[self._transcript.index.source_of]
+        index = self._transcript.index
+        allowed = ~shut[index.source_of]
+        allowed[self._find_told(entries)] = False
+        if beside.focus:
+            about = find_topic(index, self._calls, beside.focus)[index.source_of]
+            choice.fill(allowed & about, min(room, choice.tokens + topic_tokens))
         taken, left = choice.tokens, max(0, room - choice.tokens)
         people = int(left * self._aims.people_share)
         goals = {entry.number for entry in entries if entry.section is HandoffSection.GOAL}
-        index = self._transcript.index
         said = np.zeros(len(index.source_of), np.bool_)
         said[self._people(shut, people, goals)] = True
-        choice.fill(said & allowed, taken + people, _SENTENCE_WORTH)
-        own_share = self._aims.own_share / 3 if focus else self._aims.own_share
+        worth = np.full(len(said), _SENTENCE_WORTH, np.float32)
+        choice.fill(said & allowed, taken + people, worth)
         said[:] = False
         said[self._last_words(shut)] = True
-        choice.fill(said & allowed, choice.tokens + int(left * own_share), _SENTENCE_WORTH)
-        previous = allowed & self._are_voiced(Voice.SUMMARY)[self._transcript.index.source_of]
+        own = choice.tokens + int(left * self._aims.own_share)
+        choice.take([number for number in self._find_offer(beside) if allowed[number]], own)
+        choice.fill(said & allowed, own, worth)
+        previous = allowed & self._are_voiced(Voice.SUMMARY)[index.source_of]
         if previous.any():
             choice.fill(previous, choice.tokens + int(left * _SUMMARY_SHARE))
         if not self._brief:
             asked = find_asked(self._transcript, self._calls, beside.request, shut)
-            choice.take(asked, choice.tokens + int(left * _ASKED_SHARE))
-        if focus:
-            about = find_topic(index, self._calls, focus)[index.source_of]
-            choice.fill(allowed & about, min(room, choice.tokens + int(left * FOCUS_SHARE)))
-            choice.fill(allowed & ~about, room)
-        choice.fill(allowed, room)
+            share = min(max(_ASKED_SHARE, _THING_SHARE * asked.things), _MOST_ASKED_SHARE)
+            wanted = [number for number in asked.excerpts if allowed[number]]
+            choice.take(wanted, choice.tokens + int(left * share))
+        spoken = self._weigh_spoken()
+        if beside.focus:
+            choice.fill(allowed & ~about, room, spoken)
+        choice.fill(allowed, room, spoken)
+        if beside.fill:
+            choice.fill(allowed, room, np.full(len(allowed), _PLAIN_WORTH, np.float32))
 
     def _fit(
         self, entries: list[HandoffEntry], choice: ExcerptChoice, budget: int, measure: Measure
@@ -248,8 +287,8 @@ class ExtractiveWriter:
         said: set[str] = set()
         for source in np.flatnonzero((index.speakers == Speaker.USER) & ~shut)[::-1].tolist():
             text = index.sources[source].text
-            if self._number(source) not in quoted and text not in said:
-                wanted += self._beginning(source)
+            if self._number(source) not in quoted and text not in said and not is_bare_command(text):
+                wanted += self._choose_beginning(source)
                 said.add(text)
             if len(wanted) > share:
                 break
@@ -265,6 +304,18 @@ class ExtractiveWriter:
             wanted += range(index.first_excerpt[source], index.first_excerpt[source + 1])
         return wanted
 
+    def _weigh_spoken(self) -> NDArray[np.float32] | None:
+        """Returns what each excerpt is worth because the agent said it; None where that counts for nothing.
+
+        Where tools answer in data, a value stands in a record and again in what the agent made of it. Its sentence says
+        what the value is for, and is worth some tokens more.
+        """
+        index = self._transcript.index
+        if not answers_in_data(index):
+            return None
+        spoken: NDArray[np.float32] = (index.speakers == Speaker.ASSISTANT) * np.float32(_SPOKEN_WORTH)
+        return spoken[index.source_of]
+
     def _are_quoted(self, entries: Sequence[HandoffEntry]) -> Flags:
         """Returns for each source whether it is a request that the section on the task quotes in full."""
         index = self._transcript.index
@@ -277,14 +328,49 @@ class ExtractiveWriter:
             flags[source] = text is not None and " ".join(index.sources[source].text.split()) in text
         return flags
 
+    def _find_offer(self, beside: Surroundings) -> list[int]:
+        """Returns the excerpts of the offer that the live request only says yes or no to, the last one first."""
+        place, offer = self._sections.find_offer(beside.request, beside.kept_verbatim)
+        if place is None:
+            return []
+        index = self._transcript.index
+        wanted: list[int] = []
+        offered = sentences(offer)
+        for source in np.flatnonzero(self._are_of(frozenset([place]))).tolist():
+            if index.sources[source].speaker is Speaker.ASSISTANT:
+                for number in range(index.first_excerpt[source], index.first_excerpt[source + 1]):
+                    said = " ".join(index.excerpt(number).split())
+                    if said in offer or any(one in said for one in offered):
+                        wanted.append(number)
+        return wanted[::-1]
+
+    def _find_told(self, entries: Sequence[HandoffEntry]) -> list[int]:
+        """Returns the excerpts that a section holds word for word."""
+        index = self._transcript.index
+        held: dict[int, str] = {}
+        for entry in entries:
+            if entry.section is not HandoffSection.CONTEXT:
+                held[entry.number] = f"{held.get(entry.number, '')}\n{' '.join(entry.text.split())}"
+        place_of = self._transcript.place_of
+        places = frozenset(place_of[number] for number in held if number in place_of)
+        told: list[int] = []
+        for source in np.flatnonzero(self._are_of(places)).tolist():
+            text = held.get(self._number(source), "")
+            for excerpt in range(index.first_excerpt[source], index.first_excerpt[source + 1]):
+                said = " ".join(index.excerpt(excerpt).split())
+                if len(said) >= _SHORTEST_TOLD and said in text:
+                    told.append(excerpt)
+        return told
+
     def _are_voiced(self, voice: Voice) -> Flags:
         """Returns for each source whether a harness put it into a user message with this voice."""
         index = self._transcript.index
-        named = np.array([tag == voice for tag in index.tags], np.bool_)
-        result: Flags = named & (index.speakers == Speaker.HARNESS)
-        return result
+        flags = np.zeros(len(index.sources), np.bool_)
+        for source in np.flatnonzero(index.speakers == Speaker.HARNESS).tolist():
+            flags[source] = index.tags[source] == voice
+        return flags
 
-    def _beginning(self, source: int) -> list[int]:
+    def _choose_beginning(self, source: int) -> list[int]:
         """Returns the first excerpts of a source, as many as have no more characters than a long request."""
         index = self._transcript.index
         first, after = index.first_excerpt[source], index.first_excerpt[source + 1]
@@ -306,7 +392,7 @@ class ExtractiveWriter:
     def _count_quotes(self, entries: Sequence[HandoffEntry], choice: ExcerptChoice) -> dict[int, int]:
         """Returns the number of entries and excerpts of each message, by position."""
         index = self._transcript.index
-        place_of = {number: place for place, number in enumerate(self._transcript.numbers)}
+        place_of = self._transcript.place_of
         quoted: dict[int, int] = {}
         for entry in entries:
             if entry.number and (place := place_of.get(entry.number)) is not None:
@@ -321,10 +407,10 @@ class ExtractiveWriter:
 
     def _heading(self, source: int) -> tuple[int, str]:
         """Returns the number and the label above the excerpts of a source."""
-        known = self._transcript.index.headings
-        if source not in known:
-            known[source] = (self._number(source), self._label(source))
-        number, label = known[source]
+        known = self._headings.get(source)
+        if known is None:
+            known = self._headings[source] = (self._number(source), self._label(source))
+        number, label = known
         brief = self._brief and self._transcript.index.sources[source].speaker is Speaker.RESULT
         return number, "" if brief else label
 
@@ -342,14 +428,19 @@ class ExtractiveWriter:
                 label = f"{tag} call"
             case Speaker.RESULT:
                 call = self._calls.get(tag)
-                label = call.name if call else "tool"
+                label = self._redactor.redact(_name_result(call)) if call else "tool"
             case Speaker.HANDOFF:
                 label = tag.partition(" ")[2]
             case Speaker.HARNESS:
                 label = tag
             case speaker:
                 label = speaker.name.lower()
-        return re.sub(r"[\]\n\r]", "", label)[:60]
+        return _clean_label(label)
+
+
+@lru_cache(maxsize=1_000)
+def _clean_label(label: str) -> str:
+    return re.sub(r"[\]\n\r]", "", label)[:60]
 
 
 class _Sections:
@@ -366,12 +457,17 @@ class _Sections:
         self._redactor = material.redactor
         self._aims = material.aims
         self._prose = material.prose or self._last_prose()
-        self._people = people_in(material.transcript.messages)
+        self._people = material.transcript.people
 
     @property
     def has_prose(self) -> bool:
         """True if a model wrote sections of the handoff, now or in the one that it follows."""
         return self._prose is not None and bool(self._prose.entries)
+
+    @property
+    def struck_texts(self) -> tuple[str, ...]:
+        """The words of a model that were struck."""
+        return self._prose.struck_texts if self._prose is not None else ()
 
     def write(self, budget: int, beside: Surroundings) -> tuple[list[HandoffEntry], int]:
         """Returns the entries within their share of the budget, and how many values had to be struck in them.
@@ -380,10 +476,17 @@ class _Sections:
         """
         transcript, request, kept_verbatim = self._transcript, beside.request, beside.kept_verbatim
         ledger, state = self._folded
-        older = self._older()
+        older = self._list_older()
         gone = {n for place, n in enumerate(transcript.numbers) if place not in kept_verbatim}
+        asked = [entry for entry in older if entry.section is HandoffSection.ACTIVE_TASK]
         constraints = [
             *(entry for entry in older if entry.section is HandoffSection.CONSTRAINTS),
+            # What a task demanded holds on after the task: until now its own words said so.
+            *(
+                HandoffEntry(HandoffSection.CONSTRAINTS, entry.number, demand)
+                for entry in asked
+                for demand in find_constraints(entry.text)
+            ),
             *(
                 HandoffEntry(HandoffSection.CONSTRAINTS, fact.number, _constraint(fact))
                 for fact in ledger.constraints
@@ -392,6 +495,8 @@ class _Sections:
         ]
         share = max(int(budget * _CONSTRAINTS_SHARE), min(_CONSTRAINTS_LEAST, budget // 3))
         entries = self._quote_in_full(request, kept_verbatim, budget)
+        if request is None:  # nobody asked for anything since: what was asked before still stands
+            entries += self._quote_again(asked, int(budget * max(self._aims.request_share, _TASK_SHARE)))
         goal = self._goal(request, kept_verbatim, budget)
         small = self._prose is None and budget < self._aims.sections_from_tokens
         ours = (
@@ -400,18 +505,21 @@ class _Sections:
         quoted = "".join(entry.text for entry in (*entries, *ours))
         entries += goal
         if not self._aims.request_share and budget < self._aims.sections_from_tokens:
-            entries += self._asked_before(request, budget)
+            entries += self._quote_asked_before(request, budget)
         entries += self._take([one for one in constraints if one.text not in quoted], share)
         entries += self._house_rules(ledger, gone, beside.shown_texts, share // 2)
-        if self._aims.sections_from_tokens > budget >= _STATE_FROM_TOKENS:
-            entries += self._take(
-                self._state(state, older, gone), max(_STATE_LEAST, int(budget * _STATE_SHARE))
-            )
+        if self._aims.sections_from_tokens > budget >= _DEEDS_FROM_TOKENS:
+            stands = [*self._state(state, older, gone), *edits_of(state, gone)]
+            stands += self._choices(ledger, older, gone)
+            if budget < _STATE_FROM_TOKENS:
+                stands = [entry for entry in stands if is_deed(entry)]
+            entries += self._take(stands, max(_STATE_LEAST, int(budget * _STATE_SHARE)))
         if budget >= self._aims.sections_from_tokens:
             share = int(budget * _SECTIONS_SHARE)
             if not self._aims.request_share:
                 task_share = share // 2 if self._prose is None else budget // 8
-                entries += self._take(self._task(request, budget), max(task_share, _LEAST_TASK))
+                task = self._task(request, kept_verbatim, budget)
+                entries += self._take(task, max(task_share, _LEAST_TASK))
             entries += self._take(self._state(state, older, gone), int(budget * _STATE_SHARE))
             entries += self._take(self._history(ledger, older, gone), share)
         entries, struck = self._verify(entries)
@@ -433,7 +541,7 @@ class _Sections:
         if not any(mark.get(WRITTEN_BY) == MODEL for mark in marks):
             return None
         ours = {HandoffSection.ACTIVE_TASK, HandoffSection.CONTEXT}
-        return Checked(tuple(entry for entry in self._older() if entry.section not in ours), 0)
+        return Checked(tuple(entry for entry in self._list_older() if entry.section not in ours), 0)
 
     def _add_prose(
         self, entries: list[HandoffEntry], prose: Checked, budget: int, state: State
@@ -472,7 +580,7 @@ class _Sections:
         it was written, and what they were checked against may be gone.
         """
         known = self._aims.known if self._aims.known is not None else self._transcript.index.vocabulary
-        older = set(self._older())
+        older = set(self._list_older())
         checked = [
             Verified(entry.text) if entry in older else strike_unknown(entry.text, known, phrases=False)
             for entry in entries
@@ -483,23 +591,52 @@ class _Sections:
         ]
         return clean, sum(len(one.struck) for one in checked)
 
-    def _older(self) -> list[HandoffEntry]:
+    def _list_older(self) -> list[HandoffEntry]:
         """Returns the entries of earlier handoffs."""
         readings = self._transcript.readings
         return [entry for place in self._transcript.handoffs for entry in readings[place].entries]
 
-    def _task(self, request: int | None, budget: int) -> list[HandoffEntry]:
+    def _task(self, request: int | None, kept_verbatim: frozenset[int], budget: int) -> list[HandoffEntry]:
         """Returns the live request in short (it stands whole after the handoff), and what it goes on from."""
         spoken = self._people
         entries: list[HandoffEntry] = []
         if request is not None:
-            entries.append(self._quote(HandoffSection.ACTIVE_TASK, request, max(24, budget // 100)))
-            entries += self._named_requests(spoken, request, budget)
+            limit, note = max(24, budget // 100), ""
+            if request in kept_verbatim:
+                limit, note = min(limit, _NAMED_TASK_TOKENS), _BELOW
+            entries.append(self._quote(HandoffSection.ACTIVE_TASK, request, limit, note))
+            entries += self._quote_offer(request, kept_verbatim, budget)
+            entries += self._quote_named_requests(spoken, request, budget)
             if not entries[1:]:
-                entries += self._asked_before(request, budget)
+                entries += self._quote_asked_before(request, budget)
         return entries
 
-    def _asked_before(self, request: int | None, budget: int) -> list[HandoffEntry]:
+    def find_offer(self, request: int | None, kept_verbatim: frozenset[int]) -> tuple[int | None, str]:
+        """Returns the offer that the live request only says yes or no to, and the position of its message; None where
+        there is none, or its message stands in the view.
+        """
+        messages = self._transcript.messages
+        before = range(request - 1, -1, -1) if request is not None else ()
+        spoken = (place for place in before if messages[place].role is Role.ASSISTANT)
+        place = next((one for one in spoken if spoken_text(messages[one]).strip()), None)
+        if request is None or place is None or place in kept_verbatim:
+            return None, ""
+        if any(place < one < request for one in self._people):
+            return None, ""
+        said = self._redactor.redact(spoken_text(messages[place]))
+        offer = find_offer(spoken_text(messages[request]), said)
+        return (place, offer) if offer else (None, "")
+
+    def _quote_offer(
+        self, request: int | None, kept_verbatim: frozenset[int], budget: int
+    ) -> list[HandoffEntry]:
+        place, offer = self.find_offer(request, kept_verbatim)
+        if place is None or self._tokenizer.count(offer) > max(_OFFER_TOKENS, budget // 12):
+            return []
+        number = self._transcript.numbers[place]
+        return [HandoffEntry(HandoffSection.ACTIVE_TASK, number, f"{_OFFERED}{offer}")]
+
+    def _quote_asked_before(self, request: int | None, budget: int) -> list[HandoffEntry]:
         """Returns the last request that says what to do, where the live one says no more than "yes" or a name."""
         messages = self._transcript.messages
         if request is None or not _says_little(spoken_text(messages[request])):
@@ -512,7 +649,10 @@ class _Sections:
 
     def _goal(self, request: int | None, kept_verbatim: frozenset[int], budget: int) -> list[HandoffEntry]:
         """Returns the first request as the goal, in short where it stands whole beside the handoff."""
-        older = [entry for entry in self._older() if entry.section is HandoffSection.GOAL]
+        older = [entry for entry in self._list_older() if entry.section is HandoffSection.GOAL]
+        if not older and request is not None and self._aims.request_share:  # what later requests serve
+            tasks = [one for one in self._list_older() if one.section is HandoffSection.ACTIVE_TASK]
+            older = [msgspec.structs.replace(one, section=HandoffSection.GOAL) for one in tasks[:1]]
         if older or self._transcript.handoffs or self._aims.request_share:
             return older
         said = self._people
@@ -520,11 +660,13 @@ class _Sections:
         first = next(telling, next(iter(said), None))
         if first is None or first == request:
             return []
-        if first in kept_verbatim:
-            limit = max(40, budget // 25) if budget >= self._aims.sections_from_tokens else 0
-        else:
-            limit = max(budget // 25, min(_GOAL_TOKENS, budget // 3))
-        return [self._quote(HandoffSection.GOAL, first, limit)] if limit else []
+        if first not in kept_verbatim:
+            return [
+                self._quote(HandoffSection.GOAL, first, max(budget // 25, min(_GOAL_TOKENS, budget // 3)))
+            ]
+        if budget < self._aims.sections_from_tokens:
+            return []
+        return [self._quote(HandoffSection.GOAL, first, _NAMED_GOAL_TOKENS, _OUTSIDE)]
 
     def _house_rules(
         self, ledger: Ledger, gone: set[int], shown: Sequence[str], share: int
@@ -560,7 +702,19 @@ class _Sections:
         quoted = self._quote(HandoffSection.ACTIVE_TASK, request, int(budget * self._aims.request_share))
         return [quoted] if quoted.text else []
 
-    def _named_requests(self, spoken: Sequence[int], request: int, budget: int) -> list[HandoffEntry]:
+    def _quote_again(self, entries: Sequence[HandoffEntry], limit: int) -> list[HandoffEntry]:
+        """Returns entries of the last handoff within `limit` tokens together, the longest of them cut by sentences."""
+        costs = self._tokenizer.count_many([entry.text for entry in entries])
+        return [
+            msgspec.structs.replace(
+                entry, text=self._clip_sentences(entry.text, share, name_message(entry.number))
+            )
+            if cost > share
+            else entry
+            for entry, cost, share in zip(entries, costs, share_out(costs, limit), strict=True)
+        ]
+
+    def _quote_named_requests(self, spoken: Sequence[int], request: int, budget: int) -> list[HandoffEntry]:
         """Returns the requests that a model named as unfulfilled, in the user's own words."""
         named = set(self._prose.open_turns) if self._prose is not None else set()
         places = [place for place in spoken if self._transcript.numbers[place] in named and place != request]
@@ -568,14 +722,26 @@ class _Sections:
             self._quote(HandoffSection.ACTIVE_TASK, place, max(60, budget // 30)) for place in places[-4:]
         ]
 
-    def _quote(self, section: HandoffSection, place: int, limit: int) -> HandoffEntry:
-        """Returns what a person said, on one line, within `limit` tokens: all of it, or whole sentences of it."""
+    def _quote(self, section: HandoffSection, place: int, limit: int, note: str = "") -> HandoffEntry:
+        """Returns what a person said, on one line, within `limit` tokens: all of it, or whole sentences of it; where a
+        note says where all of it stands, its first words.
+        """
         spoken = self._redactor.redact(spoken_text(self._transcript.messages[place]))
         text = " ".join(spoken.split())
         number = self._transcript.numbers[place]
         if self._tokenizer.count(text) > limit:
-            text = self._clip_sentences(spoken, limit, name_message(number))
+            if note:
+                text = self._name(text, limit, note)
+            else:
+                text = self._clip_sentences(spoken, limit, name_message(number))
         return HandoffEntry(section, number, text)
+
+    def _name(self, text: str, limit: int, note: str) -> str:
+        """Returns the first words of a text, as many as fit beside the note."""
+        words = text[: limit * _CHARACTERS_PER_TOKEN].split(" ")
+        while len(words) > 1 and self._tokenizer.count(f"{' '.join(words)}{note}") > limit:
+            words = words[: max(1, min(len(words) - 1, int(len(words) * 0.9)))]
+        return f"{' '.join(words)}{note}"
 
     def _clip_sentences(self, text: str, limit: int, handle: str) -> str:
         """Returns the first sentences of a text and its last one, with the gap marked; where not even the first one
@@ -609,20 +775,37 @@ class _Sections:
         ]
         return [*entries_of(state, gone), *reversed(kept)]
 
-    def _history(self, ledger: Ledger, older: Sequence[HandoffEntry], gone: set[int]) -> list[HandoffEntry]:
-        """Returns entries on what was done, was decided and touched, the newest of each first."""
-        done = ledger.actions[-8:]
-        named = "\n".join(fact.text for fact in done)
+    def _choices(self, ledger: Ledger, older: Sequence[HandoffEntry], gone: set[int]) -> list[HandoffEntry]:
+        """Returns what the agent chose, the newest first, for a handoff too short to list what was decided."""
         fresh = [
-            *((HandoffSection.COMPLETED, fact) for fact in done),
-            *((HandoffSection.FILES, fact) for fact in ledger.files[-10:] if fact.label not in named),
-            *((HandoffSection.DECISIONS, fact) for fact in ledger.decisions[-3:]),
+            HandoffEntry(HandoffSection.DECISIONS, fact.number, fact.text)
+            for fact in ledger.decisions
+            if fact.label and fact.number in gone
         ]
-        entries = [
-            HandoffEntry(section, fact.number, fact.text)
-            for section, fact in reversed(fresh)
-            if fact.number in gone
+        known = [entry for entry in older if entry.section is HandoffSection.DECISIONS]
+        return [*known, *fresh][: -_MOST_DECIDED - 1 : -1]
+
+    def _history(self, ledger: Ledger, older: Sequence[HandoffEntry], gone: set[int]) -> list[HandoffEntry]:
+        """Returns entries on what was done, decided and touched, the most needed first, and the newest of each kind.
+
+        A file that an action names is not listed again, unless the action is too old to be.
+        """
+        done, touched, decided = (
+            [fact for fact in facts if fact.number in gone][::-1]
+            for facts in (ledger.actions, ledger.files, ledger.decisions)
+        )
+        done, decided = done[:_MOST_DONE], decided[:_MOST_DECIDED]
+        named = "\n".join(fact.text for fact in done)
+        files = [fact for fact in touched if fact.label not in named][:_MOST_FILES]
+        changed = [fact for fact in files if not fact.text.endswith(" read")]
+        fresh = [
+            *((HandoffSection.DECISIONS, fact) for fact in decided),
+            *((HandoffSection.COMPLETED, fact) for fact in done[: _MOST_DONE // 2]),
+            *((HandoffSection.FILES, fact) for fact in changed),
+            *((HandoffSection.COMPLETED, fact) for fact in done[_MOST_DONE // 2 :]),
+            *((HandoffSection.FILES, fact) for fact in files if fact not in changed),
         ]
+        entries = [HandoffEntry(section, fact.number, fact.text) for section, fact in fresh]
         kept_sections = {HandoffSection.COMPLETED, HandoffSection.FILES, HandoffSection.DECISIONS}
         entries += [entry for entry in reversed(older) if entry.section in kept_sections]
         return entries
@@ -637,6 +820,16 @@ class _Sections:
                 taken[key] = entry
                 share -= cost
         return sorted(taken.values(), key=lambda entry: entry.number)
+
+
+def _name_result(call: ToolCall) -> str:
+    """Returns the tool, and where it shows or changes one file, the name of that file."""
+    family = tool_family(call.name)
+    if family not in {ToolFamily.READ, ToolFamily.PATCH, ToolFamily.WRITE}:
+        return call.name
+    path = main_argument(family, arguments_of(call))
+    name = path.replace("\\", "/").rstrip("/").rpartition("/")[2]
+    return f"{call.name} {name}" if name and " " not in path else call.name
 
 
 def _order(entry: HandoffEntry) -> int:

@@ -1,4 +1,4 @@
-"""What harness text is worth: the rules in it that are in force, and the few lines that tell what it was.
+"""Chooses from harness text: the rules in it that are in force, and the few lines that tell what it was.
 
 A client repeats the rules of a project, its skills and the state of the environment as text in user messages. Of such a
 text the instructions outlive the message: `house_rules_in` finds them. Where it takes more room than it earns,
@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from penstock.conversation.speakers import Voice
-from penstock.writing.stubs import clip
+from penstock.writing.stubs import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +42,8 @@ _BINDING = re.compile(
     r"никогда|всегда|обязательно|нельзя)\b|不要|必须|禁止|务必|必ず|絶対|반드시|절대",
     re.IGNORECASE,
 )
+_OPENING_TAG = re.compile(r"<([A-Za-z][\w -]*)")
+_LONGEST_TITLE = 80  # characters
 _HEADING = re.compile(r"#{1,6} ")
 _TELLING = re.compile(r"\b(?:error|failed|failure|status|exit code|blocked|denied|warning)\b", re.IGNORECASE)
 
@@ -76,10 +78,13 @@ def title_of(part: VoicedPart) -> str:
     if part.voice is Voice.SKILL:
         heading = next((line for line in lines if _HEADING.match(line)), "")
         folder = lines[0].replace("\\", "/").rstrip("/").rsplit("/", 1)[-1] if lines else ""
-        return (heading or folder).lstrip("# ")[:120]
+        return shorten((heading or folder).lstrip("# "))
     named = next((line for line in lines if _RULES_FILE.search(line)), "")
     first = named or next((line for line in lines if not line.startswith("<")), "")
-    return first.lstrip("# ")[:120]
+    tag = _OPENING_TAG.match(lines[0]) if lines else None
+    if tag is not None and not named and len(first) > _LONGEST_TITLE:
+        return tag[1]
+    return shorten(first.lstrip("# "))
 
 
 def shorten_harness(part: VoicedPart, limit: int, count: Callable[[str], int], note: str) -> str:
@@ -105,10 +110,10 @@ def shorten_harness(part: VoicedPart, limit: int, count: Callable[[str], int], n
     shown = [line for place, line in enumerate(inner) if place in kept]
     if not shown:
         opening = tag[0] if tag is not None and closing else ""
-        shown = [
-            opening
-            + clip(body[len(opening) : len(body) - len(closing)].strip(), max(12, limit // 2), count, "…")
-        ]
+        words = body[len(opening) : len(body) - len(closing)].split()
+        while len(words) > 1 and count(" ".join(words)) > max(6, limit // 2):
+            words = words[: len(words) * 3 // 4]
+        shown = [f"{opening}{' '.join(words)} …"]
     return before + "\n".join([*shown, f"[… {note} …]", *([closing] if closing else [])]) + after
 
 

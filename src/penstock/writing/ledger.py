@@ -1,9 +1,9 @@
 """The facts of a conversation, without a model: actions, errors, constraints, decisions.
 
 `facts_in` reads one message; `Ledger.of` folds the facts of a conversation: a call meets its outcome, a file
-is listed once with all that was done to it, a command that was run again stands with its latest outcome, an
-error that went away is no longer open, and a constraint that was changed says by which message. How the work stands at
-the end is folded from the same facts by `state`.
+is listed once with all that was done to it, a command that was run again stands with its latest outcome (one that goes on
+in the background with what a later call got of it), an error that went away is no longer open, and a constraint that was
+changed says by which message. How the work stands at the end is folded from the same facts by `state`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from penstock.redaction import Redactor
 
 __all__ = [
-    "QUIET_COMMAND",
     "Fact",
     "FactKind",
     "Failures",
@@ -36,7 +35,10 @@ __all__ = [
     "Progress",
     "TodoItem",
     "facts_in",
+    "find_running",
+    "find_waited_for",
     "fold_failures",
+    "join_waits",
     "kinds_of_command",
     "read_call",
     "read_outcome",
@@ -61,7 +63,7 @@ class FactKind(StrEnum):
 
 
 class Progress(StrEnum):
-    """How far a thing to do is."""
+    """The progress of a thing to do."""
 
     OPEN = "open"
     DOING = "doing"
@@ -71,6 +73,7 @@ class Progress(StrEnum):
 class TodoItem(msgspec.Struct, frozen=True, gc=False):
     """One thing to do, in the words of its list. `key` is its id or its step, `number` the message of its list.
 
+    `touched` is the last message that edited a file which the step of a plan names.
     A change that leaves the progress as it is has None for it.
     """
 
@@ -78,14 +81,16 @@ class TodoItem(msgspec.Struct, frozen=True, gc=False):
     progress: Progress | None
     key: str = ""
     number: int = 0
+    touched: int = 0
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False):
     """One fact, in the words of its source. `number` is the message, `call_id` ties calls and outcomes.
 
     Of a call, `check` are the kinds of tests, builds and runs in its command, and `path` the files that it edits, one per
-    line. `suspect` is an outcome that reads like a failed check, whatever its status says. `items` are those of a
-    list of things to do.
+    line; `only_looks` is one that changes nothing. `process` is, of an outcome, what goes on in the background, and of a
+    call, what it waits for. `suspect` is an outcome that reads like a failed check, whatever its status says. `items` are
+    those of a list of things to do.
     """
 
     kind: FactKind
@@ -100,19 +105,42 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     uses: int = 1
     check: str = ""
     path: str = ""
+    only_looks: bool = False
+    process: str = ""
     suspect: bool = False
     items: tuple[TodoItem, ...] = ()
 
 
-_LEAST_WORDS = 4  # fewer are a heading
+_LEAST_WORDS = 7  # fewer are a heading, or say that there is something to know: "I found the root cause"
+_ANNOUNCES = re.compile(
+    r"(?:now|next|so|then|first)?,? ?(?:if you (?:want|like|prefer)|let me|let[’']s|i(?:[’']m| am) (?:\w+ )?\w+ing|i(?:[’']ll| will))\b",
+    re.IGNORECASE,
+)
 _DECISION = re.compile(
-    r"\b(?:decided|decision|chose|choosing|we(?:[’']ll| will) use|going with|settled on|instead of|"
+    r"\b(?:decided|decision|chose|choosing|i(?:[’']ll| will)? (?:pick|choose)|i picked|we(?:[’']ll| will) use|going with|settled on|instead of|"
     r"root cause|the (?:problem|bug|issue|fix) (?:is|was)|turns out|because)\b|原因|决定|理由|решил|причина",
     re.IGNORECASE,
 )
+_DECIDES = re.compile(
+    r"\b(?:decided|chose|choosing|i(?:[’']ll| will)? (?:pick|choose)|i picked|(?:will|[’']ll) use|going with|settled on)\b",
+    re.IGNORECASE,
+)
+_LEAST_CHOICE = 3  # words of a sentence that names a choice
 # One of these stands in every text that the pattern finds, and looking for them is much quicker.
 _DECISION_HINTS = (
-    *("decid", "decision", "chose", "choosing", " use", "going with", "settled", "instead", "root cause"),
+    *(
+        "decid",
+        "decision",
+        "chose",
+        "choosing",
+        "choose",
+        "pick",
+        " use",
+        "going with",
+        "settled",
+        "instead",
+        "root cause",
+    ),
     *("problem", "bug", "issue", "fix", "turns out", "because", "原因", "决定", "理由", "решил", "причина"),
 )
 _ERROR = re.compile(
@@ -152,16 +180,16 @@ _SHORT_RESULT = 400
 _PATCHED = re.compile(r"\*\*\* (?:Update|Add|Delete) File: (\S+)")
 _PATH_KEYS = ("file_path", "path", "filename", "file", "uri")
 _NO_EDITS = ("view", "open", "undo_edit")  # of an editor that takes its command as an argument
-_PATH = re.compile(r"[\w.~@/+-]*[./][\w.~@/+-]*\w|Makefile|Dockerfile")
+_PATH = re.compile(r"(?=[^./]*[./].)[\w.~@/+-]*\w|Makefile|Dockerfile")
 _SHELL_EDIT = re.compile(
-    r"\b(?:sed|perl)(?: -\w+)* -\w*i\S*(?: -\w+)* (?:'[^']*'|\"[^\"]*\"|\S+) ([^\s;&|<>]+)|"
-    r"\b(?:cat|echo|printf|tee)\b[^|;&<>]*(?:>>?|(?<=tee)) ?([^\s;&|<>]+)"
+    r"\b(?:sed|perl)(?: -\w+){0,4} -(?=\w*i)\S+(?: -\w+){0,4} (?:'[^']*'|\"[^\"]*\"|\S+) ([^\s;&|<>]+)|"
+    r"\b(?:cat|echo|printf)\b[^|;&<>]*+(?:>>? ?([^\s;&|<>]+))?|\btee\b ?([^\s;&|<>]+)"
 )
 # Tests, builds, linters and programs under work. The first group, with what the second leaves of it, is the kind.
 _CHECK = re.compile(
     r"(?:(?:\w+=\S*|sudo|time|nice|env|timeout \S+|(?:poetry|uv|pipenv|pdm|hatch|rye|npx|bunx|pnpm exec|"
     r"bundle) ?(?:exec|run)?|"
-    r"python3? -m|bash -l?c|sh -c|cmd /c|/usr/bin/env)\s+)*[\"']?(?:\S*/)?"
+    r"python3? -m|bash -l?c|sh -c|cmd /c|/usr/bin/env)\s+)*+[\"']?(?:\S*/)?"
     r"(pytest|py\.test|tox|nox|unittest|jest|vitest|mocha|rspec|phpunit|ctest|tsc|eslint|ruff|mypy|pyright|"
     r"flake8|pylint|"
     r"golangci-lint|biome|prettier|pre-commit|compileall|(?:go|cargo|dotnet|swift|mix|bazel|deno|zig|"
@@ -190,7 +218,10 @@ def facts_in(message: Message, redactor: Redactor) -> tuple[Fact, ...]:
                     found += _demands(voiced, redactor)
             case Text(text=text) if message.role is Role.ASSISTANT:
                 if any(map(text.lower().__contains__, _DECISION_HINTS)):
-                    found += [Fact(FactKind.DECISION, s) for s in _find_statements(text, _DECISION, redactor)]
+                    found += [
+                        Fact(FactKind.DECISION, said, label="choice" if _DECIDES.search(said) else "")
+                        for said in _find_statements(text, _DECISION, redactor)
+                    ]
                 found += _question(text, redactor)
             case ToolCall():
                 found.append(read_call(part, redactor.redact))
@@ -230,7 +261,7 @@ class Ledger(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, facts: Iterable[Fact]) -> Ledger:
         """Fold numbered facts, in the order of their messages."""
-        facts = list(facts)
+        facts = join_waits(list(facts))
         by_kind: dict[FactKind, list[Fact]] = {kind: [] for kind in FactKind}
         for fact in facts:
             by_kind[fact.kind].append(fact)
@@ -256,11 +287,19 @@ def _find_statements(text: str, pattern: re.Pattern[str], redactor: Redactor) ->
         if (
             pattern.search(sentence)
             and not sentence.startswith(("|", "#"))
-            and (len(sentence.split()) >= _LEAST_WORDS or not sentence.isascii())
+            and (
+                _says_enough(sentence, _LEAST_CHOICE)
+                if _DECIDES.search(sentence)
+                else _says_enough(sentence, _LEAST_WORDS) and not _ANNOUNCES.match(sentence)
+            )
             and len(sentence) <= _LONGEST_SENTENCE
             and not sentence.endswith((":", ":**"))
         ):
             yield _BULLET.sub("", sentence)
+
+
+def _says_enough(sentence: str, words: int) -> bool:
+    return len(sentence.split()) >= words or not sentence.isascii()
 
 
 def _question(text: str, redactor: Redactor) -> list[Fact]:
@@ -275,19 +314,22 @@ def read_call(call: ToolCall, redact: Callable[[str], str]) -> Fact:
     family = tool_family(call.name)
     arguments = arguments_of(call)
     main = main_argument(family, arguments)
-    check = "\n".join(kinds_of_command(main)) if family is ToolFamily.TERMINAL else ""
+    is_command = family is ToolFamily.TERMINAL
+    waited_for = find_waited_for(arguments)
     return Fact(
         FactKind.CALL,
         shorten(redact(main)),
         call_id=call.call_id,
-        family=family,
+        family=ToolFamily.OTHER if waited_for else family,
         label=call.name,
-        check=check,
-        path="\n".join(redact(path) for path in _edited_paths(family, arguments, main)),
+        check="\n".join(kinds_of_command(main)) if is_command else "",
+        only_looks=is_command and _only_looks(main),
+        process=waited_for,
+        path="\n".join(redact(path) for path in _find_edited_paths(family, arguments, main)),
     )
 
 
-def _edited_paths(family: ToolFamily, arguments: dict[str, Any], main: str) -> list[str]:
+def _find_edited_paths(family: ToolFamily, arguments: dict[str, Any], main: str) -> list[str]:
     """Returns the files that a call changes, as far as its arguments name them."""
     if family is ToolFamily.TERMINAL:
         found = _PATCHED.findall(main) or [
@@ -305,6 +347,42 @@ def _edited_paths(family: ToolFamily, arguments: dict[str, Any], main: str) -> l
         path for value in arguments.values() if isinstance(value, str) for path in _PATCHED.findall(value)
     ]
     return list(dict.fromkeys(patched or named[:1]))
+
+
+_WAITED_FOR = ("session_id", "bash_id", "shell_id", "task_id", "process_id")
+_GOES_ON = re.compile(r"running (?:in (?:the )?background )?with (?:session )?ID:? ?(\w+)", re.IGNORECASE)
+_SAID_AT_ONCE = 300  # characters
+
+
+def find_waited_for(arguments: dict[str, Any]) -> str:
+    """Returns the id of the process that a call asks about or types into; empty for any other call."""
+    if any(key in arguments for key in ("command", "cmd", "status")):
+        return ""
+    return next((str(arguments[key]) for key in _WAITED_FOR if key in arguments), "")
+
+
+def find_running(text: str) -> str:
+    """Returns the id under which a command goes on in the background, where its result begins with one."""
+    running = _GOES_ON.search(text[:_SAID_AT_ONCE])
+    return running[1] if running else ""
+
+
+def join_waits(facts: Sequence[Fact]) -> list[Fact]:
+    """Returns the facts with each call that waits for a process standing for the command that began it."""
+    began: dict[str, Fact] = {}
+    calls: dict[str, Fact] = {}
+    joined: list[Fact] = []
+    for fact in facts:
+        if fact.kind is FactKind.CALL:
+            if (first := began.get(fact.process)) is not None:
+                fact = msgspec.structs.replace(  # noqa: PLW2901 (what is joined takes its place)
+                    first, number=fact.number, call_id=fact.call_id, path=""
+                )
+            calls[fact.call_id] = fact
+        elif fact.kind is FactKind.OUTCOME and fact.process and fact.call_id in calls:
+            began.setdefault(fact.process, calls[fact.call_id])
+        joined.append(fact)
+    return joined
 
 
 def read_outcome(result: ToolResult, redact: Callable[[str], str]) -> Fact:
@@ -327,6 +405,7 @@ def read_outcome(result: ToolResult, redact: Callable[[str], str]) -> Fact:
         label=(task[1] or task[2]) if task else "",
         status=status,
         failed=failed,
+        process="" if failed else find_running(text),
         suspect=suspect,
     )
 
@@ -343,16 +422,38 @@ def _reads_failed(text: str) -> bool:
 
 _Pairs = list[tuple[Fact, Fact | None]]
 _EFFECTS = {ToolFamily.WRITE: "wrote", ToolFamily.PATCH: "patched", ToolFamily.TERMINAL: "ran"}
-QUIET_COMMAND = re.compile(
-    r"^(?:cd [^&;|]+&& ?)?(?:ls|cat(?![^|]*>)|head|tail|grep|rg|find|pwd|which|sed -n|wc|echo(?![^|]*>)|tree|nl|stat|"
-    r"file|du|df|jq|date|ps|git (?:-C \S+ |--no-pager )*(?:status|log|show|diff|branch|remote|rev-parse|blame|ls-files|"
-    r"tag --list|reflog|grep)|gh (?:pr|issue|run|repo) (?:view|list|diff|checks|status))\b"
+_QUOTED = re.compile(
+    r"'[^']*'|\"(?:\\.|[^\"\\])*+(?:\"|\Z)", re.DOTALL
+)  # one that is never closed ends with the command
+_PIECES = re.compile(r"&&|\|\||[;\n|]|(?<![<>&])&(?![>&])")
+_TO_NOWHERE = re.compile(r"\d?>{1,2}\s*(?:/dev/null|&\d)|&>\s*/dev/null")
+_LEADS = re.compile(r"^(?:(?:do|then|else|if|while|!|time|\w+=[^\s$(]*)\s+|\(\s*)+")
+_LOOKS_ONLY = re.compile(
+    r"(?:\S*/)?(?:ls|cat|head|tail|[ef]?grep|rg|ag|pwd|which|sed -n|wc|echo|printf|tree|nl|stat|file|du|df|jq|yq|date|ps|diff|"
+    r"cmp|md5(?:sum)?|sha\d*sum|shasum|xxd|od|hexdump|sort|uniq|cut|tr|column|less|more|basename|dirname|realpath|readlink|"
+    r"type|command -v|uname|whoami|id|printenv|cd|test|\[|true|sleep|set|done|fi|for \w+ in|"
+    r"find(?!.*\s-(?:delete|exec|execdir|ok|fprint)\b)|"
+    r"git (?:-\w \S+ |--no-pager )*+(?:status|log|show|diff|rev-parse|rev-list|blame|ls-files|ls-tree|ls-remote|cat-file|"
+    r"reflog|grep|describe|merge-base|name-rev|shortlog|check-ignore|for-each-ref|stash list|worktree list|config (?:--get|-l)|"
+    r"branch(?=$| -(?:a|r|v|-show-current|-list|-all|-contains))|tag(?=$| -(?:l|-list))|remote(?! (?:add|remove|rm|rename|set)))|"
+    r"gh (?:(?:pr|issue|run|repo|release) (?:view|list|diff|checks|status)|search|api(?!.* (?:-[fFX]|--method|--field|"
+    r"--raw-field|--input)\b))|"
+    r"docker (?:ps|logs|images|inspect)|kubectl (?:get|describe|logs|top))(?![\w.-])"
 )
+
+
+def _only_looks(command: str) -> bool:
+    """Returns whether every piece of a command only looks at something."""
+    bare = _TO_NOWHERE.sub("", _QUOTED.sub("''", command))
+    if re.search(r">(?!\()", bare):
+        return False
+    pieces = (_LEADS.sub("", piece.strip(), count=1) for piece in _PIECES.split(bare))
+    return all(_LOOKS_ONLY.match(piece) for piece in pieces if piece)
 
 
 def kinds_of_command(command: str) -> list[str]:
     """Returns the kinds of tests, builds and runs in a command, such as "go test"; none of any other command."""
-    found = (_CHECK.match(piece.strip()) for piece in re.split(r"\s*(?:&&|\|\||;|\n|\|)\s*", command))
+    found = (_CHECK.match(piece.strip()) for piece in re.split(r"&&|\|\||;|\n|\|", command))
     kinds = (" ".join(one[1].split()) for one in found if one is not None)
     return list(dict.fromkeys(re.sub(r"^(npm|pnpm|yarn|bun) run ", r"\1 ", kind) for kind in kinds))
 
@@ -378,7 +479,8 @@ def fold_failures(facts: Sequence[Fact]) -> Failures:
 
     A later success of the same call, or of the same kind of command, takes a failure away. A failed look at something (a
     search, a file that is not there) never stands. A failed check stands until it succeeds; once a person has asked for
-    something else, the success of any check of its sort or a commit is enough. Any other failure stands only while the
+    something else, the success of any check of its sort or a commit is enough; a failed build also until tests pass. Any
+    other failure stands only while the
     agent is still at it: not after a new request, nor after several things went well.
     """
     calls = {fact.call_id: fact for fact in facts if fact.kind is FactKind.CALL}
@@ -390,7 +492,7 @@ def fold_failures(facts: Sequence[Fact]) -> Failures:
             for one in standing:
                 one.is_old = True
         call = calls.get(fact.call_id) if fact.kind is FactKind.OUTCOME else None
-        if call is None or call.family in _LOOKS or QUIET_COMMAND.match(call.text):
+        if call is None or call.family in _LOOKS or call.only_looks or fact.process:
             continue
         names = _names_of(call)
         if fact.failed or (fact.suspect and call.check):
@@ -423,9 +525,11 @@ def _clears(call: Fact, names: frozenset[str], failure: _Failure) -> bool:
     if not failure.fact.check:
         failure.successes += 1
         return failure.successes > _STALE
+    sorts = {_sort_of(kind) for kind in call.check.split("\n")}
+    if "test" in sorts and _sort_of(failure.fact.check) == "build":
+        return True  # what is tested was built
     if not failure.is_old:
         return False
-    sorts = {_sort_of(kind) for kind in call.check.split("\n")}
     return _COMMIT.search(call.text) is not None or _sort_of(failure.fact.check) in sorts - {""}
 
 
@@ -448,7 +552,7 @@ def _actions(calls: _Pairs) -> Iterator[Fact]:
     latest: dict[tuple[str, str], Fact] = {}
     for call, outcome in calls:
         verb = _EFFECTS.get(call.family)
-        if verb is None or not call.text or (verb == "ran" and QUIET_COMMAND.match(call.text)):
+        if verb is None or not call.text or call.only_looks:
             continue
         key = (verb, call.text)
         uses = latest.pop(key).uses + 1 if key in latest else 1
@@ -462,6 +566,8 @@ def _result_words(outcome: Fact | None) -> str:
         return " → not confirmed"
     if outcome.failed:
         return f" → {outcome.text or 'failed'}"
+    if outcome.process:
+        return " → still running"
     return f" → exit {outcome.status}" if outcome.status is not None else " → done"
 
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from penstock.conversation.dialects import detect
+from penstock.conversation.dialects import candidates, decode_each, detect
 from penstock.conversation.handles import number_messages
 from penstock.conversation.message import Message, Summary
 from penstock.conversation.opening import OpenedList, holds_handoff, open_list
 from penstock.conversation.wire import to_plain
-from penstock.errors import InputError
+from penstock.errors import InputError, UnknownDialect
 from penstock.measure.weigh import weigh
 from penstock.writing.reading import Index, Reader, Reading
-from penstock.writing.transcript import Transcript
+from penstock.writing.transcript import Landmarks, Transcript, count_same, find_landmarks
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 __all__ = ["Notebook", "Opened"]
 
 
-class _Known(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """The weight and the reading of one message."""
+class _Known(msgspec.Struct, eq=False, gc=False):
+    """The weight of one message and, once a transcript was made with it, its reading."""
 
     tokens: int
-    reading: Reading
+    reading: Reading | None = None
 
 
 class _Seen(NamedTuple):
@@ -105,6 +105,8 @@ class Notebook:
         self._by_content: dict[Hashable, _Known] = {}  # of all messages ever
         self._learned: tuple[Sequence[Message], list[_Known]] = ((), [])
         self._last: OpenedList | None = None
+        self._landmarks: Landmarks | None = None
+        self._counted = (0, 0)  # of the list that was counted last: its messages, and their tokens
         self._index = Index(self._reader.vocabulary)
         self._indexed: list[Reading] = []
 
@@ -140,13 +142,14 @@ class Notebook:
         # What is remembered holds no object of the caller, who may change it later.
         self._last = None if opened.mends else msgspec.structs.replace(opened, origins=())
         known = self._learn(opened.messages, messages)
-        readings = [one.reading for one in known]
+        readings = self._read(opened.messages, known)
         handoffs = tuple([place for place, one in enumerate(readings) if one.is_handoff])
+        self._landmarks = find_landmarks(opened.messages, self._landmarks)
         transcript = Transcript(
             dialect=dialect,
             messages=tuple(opened.messages),
             origins=tuple(opened.origins),
-            tokens=tuple([one.tokens for one in known]),
+            tokens=self._weigh_parted(opened, known, messages, handoffs),
             numbers=number_messages(opened.messages, handoffs)
             if numbers is None
             else tuple([0 if source is None else numbers[source] for source in opened.sources]),
@@ -154,19 +157,49 @@ class Notebook:
             index=self._index_of(readings),
             legal=opened.cuts,
             handoffs=handoffs,
+            known_landmarks=self._landmarks,
         )
         removed = list(opened.removed)
         weights = weigh([messages[index] for index in removed], self.tokenizer) if removed else ()
         return Opened(transcript, came, opened, dict(zip(removed, weights, strict=True)))
 
     def weigh(self, given: Sequence[Any], dialect: Dialect | None = None) -> list[int]:
-        """Returns the tokens of each message, without planning anything.
+        """Returns the tokens of each message, without reading or planning anything.
 
         Only what was not seen before is weighed.
         """
         read = self._read_objects(given)
         messages = self._decode(read, dialect or detect(read.wires))
         return [known.tokens for known in self._learn(messages, messages)]
+
+    def count(self, given: Sequence[Any], unchanged: int = 0) -> int:
+        """Returns the tokens of all messages together.
+
+        The first `unchanged` are, by the caller's word, those of the list that was counted last, as they were: where that
+        list had no more, they are not looked at, and the cost is that of the others.
+        """
+        length, tokens = self._counted
+        if (
+            unchanged
+            and unchanged == length
+            and (more := self._weigh_more(given[unchanged:], length)) is not None
+        ):
+            tokens += sum(more)
+        else:
+            tokens = sum(self.weigh(list(given)))
+        self._counted = (len(given), tokens)
+        return tokens
+
+    def _weigh_more(self, given: Sequence[Any], before: int) -> list[int] | None:
+        """Returns the tokens of messages that follow the last list; None where they may be of another dialect."""
+        wires = [_copy_message(one, before + place) for place, one in enumerate(given, start=1)]
+        dialect = self._seen.dialect
+        try:
+            if dialect is None or dialect not in candidates(wires):
+                return None
+        except UnknownDialect:  # which message it is, the whole list says
+            return None
+        return weigh(decode_each(dialect, wires, number_from=before + 1), self.tokenizer)
 
     def _read_objects(self, given: Sequence[Any]) -> _ReadList:
         """Returns each message as a JSON object, an SDK's as that SDK would send it.
@@ -178,12 +211,7 @@ class Notebook:
         read: dict[int, Any] = {}
         for place in range(start, len(given)):
             found: list[Any] = []
-            try:
-                copies.append(_copy_json(given[place], found))
-            except RecursionError:
-                raise InputError(
-                    "the message is nested too deeply", position=f"message {place + 1}"
-                ) from None
+            copies.append(_copy_message(given[place], place + 1, found))
             if found:
                 read[place] = copies[-1]
         if not read:
@@ -222,10 +250,26 @@ class Notebook:
         self._seen = _Seen(dialect, copies, messages, mixed, merged)
         return messages
 
+    def _weigh_parted(
+        self,
+        opened: OpenedList,
+        known: Sequence[_Known],
+        decoded: Sequence[Message],
+        handoffs: Sequence[int],
+    ) -> tuple[int, ...]:
+        """Returns the tokens of each message. A handoff that stood inside another weighs what it adds to that one."""
+        tokens = [one.tokens for one in known]
+        for place in handoffs:
+            source = opened.sources[place + 1] if place + 1 < len(known) else None
+            if opened.sources[place] is None and source is not None:
+                whole = weigh([decoded[source]], self.tokenizer)[0]
+                tokens[place] = max(0, whole - tokens[place + 1])
+        return tuple(tokens)
+
     def _learn(self, messages: Sequence[Message], decoded: Sequence[Message]) -> list[_Known]:
-        """Returns tokens and reading of each message; all texts that are new are weighed in one batch."""
+        """Returns what is known of each message; all texts that are new are weighed in one batch."""
         held, (last, known) = self._by_object, self._learned
-        same = _same_until(last, messages)
+        same = count_same(last, messages)
         found = known[:same] + [
             one[1] if (one := held.get(id(message))) is not None and one[0] is message else None
             for message in messages[same:]
@@ -243,13 +287,27 @@ class Notebook:
         return self._learned[1]
 
     def _remember(self, messages: Sequence[Message]) -> None:
-        """Weighs and reads what is new, all of it together."""
+        """Weighs what is new, all of it together."""
         fresh = {
             key: message for message in messages if (key := _content_key(message)) not in self._by_content
         }
-        texts = list(fresh.values())
-        read = zip(fresh, weigh(texts, self.tokenizer), self._reader.read(texts), strict=True)
-        self._by_content.update((key, _Known(tokens, reading)) for key, tokens, reading in read)
+        weights = weigh(list(fresh.values()), self.tokenizer)
+        self._by_content.update(zip(fresh, map(_Known, weights), strict=True))
+
+    def _read(self, messages: Sequence[Message], known: Sequence[_Known]) -> list[Reading]:
+        """Returns the reading of each message; what was only weighed until now is read, all of it together.
+
+        A request may be weighed many times before anything is to be planned, and reading costs ten times as much.
+        """
+        unread: dict[int, int] = {}  # equal messages share one entry, which is read where it first stands
+        for place, one in enumerate(known):
+            if one.reading is None:
+                unread.setdefault(id(one), place)
+        if unread:
+            fresh = self._reader.read([messages[place] for place in unread.values()])
+            for place, reading in zip(unread.values(), fresh, strict=True):
+                known[place].reading = reading
+        return [one.reading for one in known if one.reading is not None]
 
     def _index_of(self, readings: list[Reading]) -> Index:
         """Returns the index of these readings: the last one extended where they continue it."""
@@ -260,13 +318,6 @@ class Notebook:
         self._index.extend(readings[done:])
         self._indexed = readings
         return self._index
-
-
-def _same_until(one: Sequence[Message], other: Sequence[Message]) -> int:
-    """Returns the number of messages at the start that are the same objects."""
-    if all(map(is_, one, other)):
-        return min(len(one), len(other))
-    return next(place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] is not pair[1])
 
 
 def _content_key(message: Message) -> Hashable:
@@ -294,6 +345,14 @@ def _holds_only_texts(node: Any) -> bool:
     if isinstance(node, list):
         return all(map(_holds_only_texts, node))
     return node is None or type(node) is str
+
+
+def _copy_message(given: Any, number: int, found: list[Any] | None = None) -> Any:
+    """Returns a copy as `_copy_json` does. Raises InputError with the number of a message that is nested too deeply."""
+    try:
+        return _copy_json(given, [] if found is None else found)
+    except RecursionError:
+        raise InputError("the message is nested too deeply", position=f"message {number}") from None
 
 
 def _copy_json(node: Any, found: list[Any]) -> Any:

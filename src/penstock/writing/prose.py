@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Prose", "read_prose"]
 
-_THOUGHTS = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
-_FENCE = re.compile(r"^\s*```\w*\s*$", re.MULTILINE)
+_THOUGHT_TAG = re.compile(r"<(/?)(think|thinking|reasoning)>", re.IGNORECASE)
+_FENCE = re.compile(r"^[ \t]*+```\w*+[ \t]*+$", re.MULTILINE)
 _HEADING = re.compile(r"\s{0,3}(?:#{1,6}\s+(.+?)\s*#*|\*\*([^*]+)\*\*\s*:?|__([^_]+)__\s*:?)\s*$")
 _BULLET = re.compile(r"\s*(?:[-*•+–]|\d{1,3}[.)])\s+(?=\S)")
 _TURN = re.compile(r"\bm(\d{1,9})\b")
 _LEADING_TURN = re.compile(r"[(\[]?\bm\d{1,9}\b[)\]]?[:,]?\s+")
-_CLOSING_TURN = re.compile(r"\s*[(\[]m\d{1,9}[)\]](?=[.;]?$)")
+_CLOSING_TURN = re.compile(r"(?<!\s)\s*[(\[]m\d{1,9}[)\]](?=[.;]?$)")
 _NOTHING = re.compile(
     r"\W*(?:none|n/?a|nothing|not applicable|no(?:ne)? (?:known|yet|so far)|empty|keine?|aucune?|ninguno|нет|无|なし)?\W*$",
     re.IGNORECASE,
@@ -76,7 +76,7 @@ class Prose(msgspec.Struct, frozen=True):
 
 def read_prose(text: str) -> Prose | None:
     """Returns the entries of a model's text, or None where it has none of the headings and so is no handoff."""
-    sections = list(_sections(_FENCE.sub("", _THOUGHTS.sub("", text))))
+    sections = list(_sections(_FENCE.sub("", _drop_thoughts(text))))
     if not any(known for _, known, _ in sections):
         return None
     entries: list[HandoffEntry] = []
@@ -87,6 +87,21 @@ def read_prose(text: str) -> Prose | None:
             continue
         entries += [_entry(section, item) for item in _items(lines)]
     return Prose(tuple(entries), tuple(dict.fromkeys(open_turns)))
+
+
+def _drop_thoughts(text: str) -> str:
+    """Returns the text without what stands between tags of thinking; a tag that is never closed stays, as does what follows it."""
+    tags = [(one, one[2].lower(), bool(one[1])) for one in _THOUGHT_TAG.finditer(text)]
+    last_closing = {name: tag.start() for tag, name, closes in tags if closes}
+    kept: list[str] = []
+    end, open_name = 0, ""
+    for tag, name, closes in tags:
+        if closes and name == open_name:
+            end, open_name = tag.end(), ""
+        elif not closes and not open_name and tag.start() < last_closing.get(name, 0):
+            kept.append(text[end : tag.start()])
+            open_name = name
+    return "".join((*kept, text[end:]))
 
 
 def _sections(text: str) -> Iterator[tuple[HandoffSection, bool, list[str]]]:

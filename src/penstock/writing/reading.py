@@ -15,7 +15,8 @@ from __future__ import annotations
 import re
 from array import array
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -31,12 +32,25 @@ from penstock.conversation.message import (
     ToolCall,
     ToolResult,
 )
-from penstock.conversation.speakers import Voice, part_voices, person_words, typed_command, without_reminders
-from penstock.writing.excerpts import excerpts, lay_out_redacted
+from penstock.conversation.speakers import (
+    Voice,
+    find_typed_command,
+    part_voices,
+    person_words,
+    without_reminders,
+)
+from penstock.writing.excerpts import excerpts, lay_out_call, lay_out_redacted
 from penstock.writing.handoff import HandoffEntry, HandoffSection, parse_handoff
 from penstock.writing.ledger import Fact, facts_in
 from penstock.writing.state import signs_in
-from penstock.writing.vocabulary import IS_KEY, FoundValues, Vocabulary, sorted_distinct
+from penstock.writing.vocabulary import (
+    IS_KEY,
+    UNKNOWN,
+    FoundValues,
+    Vocabulary,
+    holds_each,
+    sort_distinct,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,8 +65,10 @@ __all__ = ["Index", "Reader", "Reading", "Speaker", "SpokenSource"]
 _BLOCK = 1_000_000  # characters that go through the vocabulary together
 _TYPICAL_EXCERPT = 80
 _LONGEST_TEXT = 4_000_000  # characters: of a longer one, the middle is reachable by its handle only
+_LONGEST_CALL = 125  # characters of a call that stands in one excerpt with its options
 _NEVER = 1 << 30
 _INDEXED_AT_ONCE = 4_000  # messages
+_SPARE = 16  # a part of its rows that an array has room for when it grows
 
 
 class Speaker(IntEnum):
@@ -65,6 +81,9 @@ class Speaker(IntEnum):
     SYSTEM = 4
     HANDOFF = 5
     HARNESS = 6  # text that a client put into a user message; its tag is the `Voice`
+
+
+_VOICES = int(Speaker.SYSTEM) + 1
 
 
 class _Block(msgspec.Struct, frozen=True, eq=False):
@@ -102,36 +121,12 @@ class SpokenSource(msgspec.Struct, frozen=True, eq=False, gc=False):
     end_distinct: int
     first_word: int  # its stretch of the block's `words`
     end_word: int
-
-    @property
-    def lengths(self) -> NDArray[np.int32]:
-        """The characters of each excerpt."""
-        return self.block.lengths[self.first_excerpt : self.end_excerpt]
-
-    @property
-    def counts(self) -> NDArray[np.int32]:
-        """The number of distinct values of each excerpt."""
-        return self.block.counts[self.first_excerpt : self.end_excerpt]
+    holds_keys: bool  # it is JSON: some of its values are keys
 
     @property
     def ids(self) -> NDArray[np.int32]:
         """The distinct values of each excerpt, one excerpt after the other."""
         return self.block.ids[self.first_id : self.end_id]
-
-    @property
-    def labels(self) -> NDArray[np.uint8]:
-        """What the words before each of `ids` say it is."""
-        return self.block.labels[self.first_id : self.end_id]
-
-    @property
-    def words(self) -> NDArray[np.uint16]:
-        """The buckets of its plain words, one excerpt after the other."""
-        return self.block.words[self.first_word : self.end_word]
-
-    @property
-    def word_counts(self) -> NDArray[np.int32]:
-        """The number of plain words of each excerpt."""
-        return self.block.word_counts[self.first_excerpt : self.end_excerpt]
 
     @property
     def distinct(self) -> NDArray[np.int32]:
@@ -228,8 +223,10 @@ class Reader:
         known = self._results.get(text) if speaker is Speaker.RESULT else None
         if known is not None:
             return known
+        if speaker is Speaker.CALL:
+            return self._cut_call(text)
         keys: frozenset[str] = frozenset()
-        if speaker in {Speaker.RESULT, Speaker.CALL}:
+        if speaker is Speaker.RESULT:
             laid = lay_out_redacted(_readable(text), self._redactor.redact)
             clean, keys = laid.text, laid.keys
         else:
@@ -238,6 +235,18 @@ class Reader:
         if speaker is Speaker.RESULT:
             self._results[text] = draft
         return draft
+
+    def _cut_call(self, arguments: str) -> _Draft:
+        """Returns a call as a draft. The options of a short call stay with it: "timeout 60000" says nothing alone."""
+        clean = self._redactor.redact(_readable(arguments))
+        said, laid = lay_out_call(clean)
+        named = laid.text
+        if "\\" in clean or "\x1b" in clean:  # as for results: what was escaped may be a secret now
+            said, named = self._redactor.redact(said), self._redactor.redact(named)
+        pieces, options = excerpts(said), excerpts(named, items=bool(laid.keys))
+        if pieces and options and len(pieces[-1]) + len(options[0]) <= _LONGEST_CALL:
+            pieces[-1] += f"\n{options.pop(0)}"
+        return _Draft(Speaker.CALL, (*pieces, *options), laid.keys)
 
     def _find_values(self, block: list[_Draft]) -> None:
         """Turn the drafts into sources of one block."""
@@ -252,13 +261,15 @@ class Reader:
         # the distinct values of all sources, source by source.
         source_of = np.repeat(np.repeat(np.arange(len(block)), sizes), counts)
         width = max(1, len(vocabulary))
-        distinct = sorted_distinct(source_of * width + found.ids)
+        values_of_sources = source_of * width + found.ids
+        distinct = sort_distinct(values_of_sources)
         labels = found.labels
-        for place, draft in enumerate(block):
-            if draft.keys:
-                rows = slice(*found.starts[[ends[place] - sizes[place], ends[place]]].tolist())
-                is_key = np.isin(found.ids[rows], vocabulary.numbers_of(draft.keys))
-                labels[rows] |= (is_key * IS_KEY).astype(np.uint8)
+        named = [place for place, draft in enumerate(block) if draft.keys]
+        if named:
+            numbers = vocabulary.look_up([key for place in named for key in block[place].keys])
+            of_source = np.repeat(named, [len(block[place].keys) for place in named])
+            keys_of_sources = np.sort((of_source * width + numbers)[numbers != UNKNOWN])
+            labels[holds_each(keys_of_sources, values_of_sources)] |= IS_KEY
         offsets = array("i", [0])
         offsets.frombytes(np.cumsum(lengths + 1, dtype=np.intc).tobytes())
         values = _Block(
@@ -276,6 +287,7 @@ class Reader:
         borders = [0, *ends.tolist()]
         spans = found.starts[borders].tolist()
         words = np.concatenate([[0], np.cumsum(found.word_counts)])[borders].tolist()
+        keys = np.concatenate([[0], np.cumsum(labels & IS_KEY > 0)])[spans].tolist()
         for place, draft in enumerate(block):
             draft.source = SpokenSource(
                 draft.speaker,
@@ -289,6 +301,7 @@ class Reader:
                 edges[place + 1],
                 words[place],
                 words[place + 1],
+                keys[place + 1] > keys[place],
             )
             draft.excerpts = ()
 
@@ -329,7 +342,7 @@ def _voices(message: Message, entries: list[HandoffEntry]) -> Iterator[tuple[Spe
             case ToolCall(name=name, arguments=arguments):
                 yield Speaker.CALL, name, arguments
             case ToolResult(call_id=call_id, text=text):
-                yield Speaker.RESULT, call_id, without_reminders(text)
+                yield Speaker.RESULT, call_id, _without_envelope(without_reminders(text))
             case Opaque(kind=kind):
                 if words := read_words(part):
                     yield Speaker.RESULT, kind, words
@@ -337,6 +350,20 @@ def _voices(message: Message, entries: list[HandoffEntry]) -> Iterator[tuple[Spe
                 yield from _voices_of_handoff(text, entries)
             case _:
                 pass
+
+
+# Lines about a run that stand before its output: "Wall time: 0.2 seconds", and at last "Output:".
+_ENVELOPE = re.compile(r"\A(?:[A-Z][\w ]{2,30}(?:: | with )[^\n]{0,80}\n){1,8}Output:\n")
+_RUNNING = re.compile(r"^.*\brunning\b.*\n", re.MULTILINE)
+
+
+def _without_envelope(result: str) -> str:
+    """Returns a result without the lines about the run before its output, but for one that names what goes on."""
+    head = _ENVELOPE.match(result)
+    if head is None:
+        return result
+    running = _RUNNING.search(head[0])
+    return (running[0] if running else "") + result[head.end() :]
 
 
 def _texts(role: Role, text: str) -> Iterator[tuple[Speaker, str, str]]:
@@ -375,9 +402,21 @@ def spoken_text(message: Message) -> str:
 
     Of a user message that is what a person typed; all of it where only a harness speaks.
     """
-    if message.role is Role.USER and (typed := person_words(message) or typed_command(message)):
+    if message.role is Role.USER and (typed := person_words(message) or find_typed_command(message)):
         return typed
     return "\n".join(part.text for part in message.parts if isinstance(part, Text))
+
+
+def _find_runs(sources: Sequence[SpokenSource]) -> list[tuple[SpokenSource, SpokenSource]]:
+    """Returns the first and the last of sources that follow each other in one block, whose rows are one stretch there."""
+    runs: list[tuple[SpokenSource, SpokenSource]] = []
+    first = last = sources[0]
+    for source in islice(sources, 1, None):
+        if source.block is not last.block or source.first_excerpt != last.end_excerpt:
+            runs.append((first, last))
+            first = source
+        last = source
+    return [*runs, (first, last)]
 
 
 class Index:
@@ -407,16 +446,18 @@ class Index:
         self.lengths = np.zeros(0, np.int32)
         self.ids = np.zeros(0, np.int32)
         self.starts = np.zeros(1, np.int32)
-        self.filled = np.zeros(0, np.int64)  # the excerpts that hold a value
         # The buckets of the plain words of all excerpts, and how many each has.
         self.words = np.zeros(0, np.uint16)
         self.word_counts = np.zeros(0, np.int32)
-        # Of the excerpts that were looked at more closely: their tokens and their plain words.
+        # The characters of all results that hold no keys of JSON, and of all that do.
+        self.told_characters = [0, 0]
+        # Of the excerpts that were looked at more closely: their tokens and their plain words; of each line that stood above
+        # the excerpts of a source, its tokens.
         self.costs: dict[int, int] = {}
         self.plain: dict[int, int] = {}
-        # Of the sources that were: number and label of the line above their excerpts; of each such line its tokens.
-        self.headings: dict[int, tuple[int, str]] = {}
         self.heading_costs: dict[str, int] = {}
+        # What `importance` has counted of these messages so far.
+        self.tellings: Any = None
         # One row per value: in how many sources and excerpts it stands, the last message that mentions it,
         # whether anyone but a tool or a harness said it, and how many values its least crowded source has.
         self.in_sources = np.zeros(0, np.int32)
@@ -426,6 +467,23 @@ class Index:
         self.said_by_assistant = np.zeros(0, np.bool_)
         self.crowd = np.zeros(0, np.int32)
         self.labels = np.zeros(0, np.uint8)  # what the words before it say it is, as a `ValueLabel`
+        # Its sources by their speaker (`SYSTEM` stands for all from there on), the first result that told it, and the last
+        # message in which the assistant said or called it.
+        self.by_speaker = np.zeros((0, _VOICES), np.int32)
+        self.first_result = np.zeros(0, np.int32)
+        self.last_own = np.zeros(0, np.int32)
+        # The first and the last source that mention it, and the last messages that do in a call and in a result; the last
+        # excerpt in which it stands, and how many values its least crowded excerpt has.
+        self.first_source = np.zeros(0, np.int32)
+        self.last_source = np.zeros(0, np.int32)
+        self.last_call = np.zeros(0, np.int32)
+        self.last_result = np.zeros(0, np.int32)
+        self.last_excerpt = np.zeros(0, np.int32)
+        self.crowd_excerpt = np.zeros(0, np.int32)
+        # One row per mention, which is a value of a source: source by source, so in the order of the conversation. Source s
+        # has `mentions[s]` of them.
+        self.mentioned = np.zeros(0, np.int32)
+        self.mentions = np.zeros(0, np.int32)
 
     def extend(self, readings: Sequence[Reading]) -> None:
         """Add the readings of the next messages, some at a time, so that this takes little memory."""
@@ -441,65 +499,148 @@ class Index:
             at.extend([self.messages + offset] * len(reading.sources))
         self.messages += len(readings)
         if fresh:
-            self._add_excerpts(fresh)
+            runs = _find_runs(fresh)
+            counts = self._add_excerpts(fresh, runs)
             places = np.array(at, np.int32)
-            self._add_values(fresh, self.tags[-len(fresh) :], places)
+            self._add_values(fresh, runs, counts, self.tags[-len(fresh) :], places)
             self.sources += fresh
-            self.message_of_source = np.concatenate([self.message_of_source, places])
-            speakers = np.array([source.speaker for source in fresh], np.int8)
-            self.speakers = np.concatenate([self.speakers, speakers])
+            self.message_of_source = _append(self.message_of_source, [places])
+            self.speakers = _append(self.speakers, [np.array([source.speaker for source in fresh], np.int8)])
+            for source in fresh:
+                if source.speaker is Speaker.RESULT:
+                    self.told_characters[source.holds_keys] += len(source.text)
 
     def excerpt(self, number: int) -> str:
         """Returns the text of an excerpt."""
         source = int(self.source_of[number])
         return self.sources[source].excerpt(number - self.first_excerpt[source])
 
-    def _add_excerpts(self, fresh: list[SpokenSource]) -> None:
+    def _add_excerpts(
+        self, fresh: list[SpokenSource], runs: list[tuple[SpokenSource, SpokenSource]]
+    ) -> NDArray[np.int32]:
+        """Returns how many values each of the new excerpts has."""
         sizes = [source.end_excerpt - source.first_excerpt for source in fresh]
         first = len(self.sources)
-        self.source_of = np.concatenate(
-            [self.source_of, np.repeat(np.arange(first, first + len(fresh), dtype=np.int32), sizes)]
-        )
-        for size in sizes:
-            self.first_excerpt.append(self.first_excerpt[-1] + size)
-        self.lengths = np.concatenate([self.lengths, *(source.lengths for source in fresh)])
-        counts = np.concatenate([source.counts for source in fresh])
-        self.filled = np.concatenate([self.filled, len(self.starts) - 1 + np.flatnonzero(counts)])
-        self.ids = np.concatenate([self.ids, *(source.ids for source in fresh)])
-        self.words = np.concatenate([self.words, *(source.words for source in fresh)])
-        self.word_counts = np.concatenate([self.word_counts, *(source.word_counts for source in fresh)])
-        self.starts = np.concatenate([self.starts, self.starts[-1] + np.cumsum(counts, dtype=np.int32)])
+        owners = np.repeat(np.arange(first, first + len(fresh), dtype=np.int32), sizes)
+        self.source_of = _append(self.source_of, [owners])
+        self.first_excerpt.extend(islice(accumulate(sizes, initial=self.first_excerpt[-1]), 1, None))
+        excerpts = [(a.block, slice(a.first_excerpt, z.end_excerpt)) for a, z in runs]
+        self.lengths = _append(self.lengths, [block.lengths[rows] for block, rows in excerpts])
+        counts = np.concatenate([block.counts[rows] for block, rows in excerpts])
+        self.ids = _append(self.ids, [a.block.ids[a.first_id : z.end_id] for a, z in runs])
+        self.words = _append(self.words, [a.block.words[a.first_word : z.end_word] for a, z in runs])
+        self.word_counts = _append(self.word_counts, [block.word_counts[rows] for block, rows in excerpts])
+        self.starts = _append(self.starts, [self.starts[-1] + np.cumsum(counts, dtype=np.int32)])
+        return counts
 
-    def _add_values(self, fresh: list[SpokenSource], tags: Sequence[str], at: NDArray[np.int32]) -> None:
+    def _add_values(
+        self,
+        fresh: list[SpokenSource],
+        runs: list[tuple[SpokenSource, SpokenSource]],
+        counts: NDArray[np.int32],
+        tags: Sequence[str],
+        at: NDArray[np.int32],
+    ) -> None:
         self._grow(len(self.vocabulary))
         total = len(self.in_sources)
         sizes = np.array([source.end_distinct - source.first_distinct for source in fresh])
-        distinct = np.concatenate([source.distinct for source in fresh])
-        self.in_sources += np.bincount(distinct, minlength=total).astype(np.int32)
-        occurrences = np.concatenate([source.ids for source in fresh])
-        self.in_excerpts += np.bincount(occurrences, minlength=total).astype(np.int32)
-        np.bitwise_or.at(self.labels, occurrences, np.concatenate([source.labels for source in fresh]))
+        distinct = np.concatenate([a.block.distinct[a.first_distinct : z.end_distinct] for a, z in runs])
+        occurrences = np.concatenate([a.block.ids[a.first_id : z.end_id] for a, z in runs])
+        if len(occurrences) > total // 8:
+            self.in_sources += np.bincount(distinct, minlength=total).astype(np.int32)
+            self.in_excerpts += np.bincount(occurrences, minlength=total).astype(np.int32)
+        else:  # few: not worth a look at every value
+            np.add.at(self.in_sources, distinct, np.ones(len(distinct), np.int32))
+            np.add.at(self.in_excerpts, occurrences, np.ones(len(occurrences), np.int32))
+        labels = np.concatenate([a.block.labels[a.first_id : z.end_id] for a, z in runs])
+        np.bitwise_or.at(self.labels, occurrences, labels)
+        excerpts = np.arange(len(self.lengths) - len(counts), len(self.lengths), dtype=np.int32)
+        self.last_excerpt[occurrences] = np.repeat(excerpts, counts)  # in order, so that the latest stays
+        np.minimum.at(self.crowd_excerpt, occurrences, np.repeat(counts, counts))
         self.last_message[distinct] = np.repeat(at, sizes)  # in order, so that the latest stays
         np.minimum.at(self.crowd, distinct, np.repeat(sizes.astype(np.int32), sizes))
-        for source, tag in zip(fresh, tags, strict=True):
-            if source.speaker is Speaker.HARNESS:
-                self.said[source.distinct] |= (
-                    tag == Voice.SUMMARY
-                )  # somebody said it, before it was summed up
-            elif source.speaker is not Speaker.RESULT:
-                self.said[source.distinct] = True
-                if source.speaker is Speaker.ASSISTANT:
-                    self.said_by_assistant[source.distinct] = True
+        self._add_mentions(fresh, distinct, sizes, at)
+        said = [
+            tag == Voice.SUMMARY  # somebody said it, before it was summed up
+            if source.speaker is Speaker.HARNESS
+            else source.speaker is not Speaker.RESULT
+            for source, tag in zip(fresh, tags, strict=True)
+        ]
+        self.said[distinct[np.repeat(said, sizes)]] = True
+        by_assistant = [source.speaker is Speaker.ASSISTANT for source in fresh]
+        self.said_by_assistant[distinct[np.repeat(by_assistant, sizes)]] = True
+
+    def _add_mentions(
+        self,
+        fresh: list[SpokenSource],
+        distinct: NDArray[np.int32],
+        sizes: NDArray[Any],
+        at: NDArray[np.int32],
+    ) -> None:
+        first = len(self.sources)
+        sources = np.repeat(np.arange(first, first + len(fresh), dtype=np.int32), sizes)
+        self.mentioned = _append(self.mentioned, [distinct])
+        self.mentions = _append(self.mentions, [sizes.astype(np.int32)])
+        messages = np.repeat(at, sizes)
+        np.minimum.at(self.first_source, distinct, sources)
+        self.last_source[distinct] = sources  # in order, so that the latest stays; and so below
+        speakers = np.minimum(np.array([source.speaker for source in fresh], np.int64), Speaker.SYSTEM)
+        speaker = np.repeat(speakers, sizes)
+        np.add.at(self.by_speaker, (distinct, speaker), 1)
+        told = speaker == Speaker.RESULT
+        np.minimum.at(self.first_result, distinct[told], sources[told])
+        self.last_result[distinct[told]] = messages[told]
+        called = speaker == Speaker.CALL
+        self.last_call[distinct[called]] = messages[called]
+        own = called | (speaker == Speaker.ASSISTANT)
+        self.last_own[distinct[own]] = messages[own]
 
     def _grow(self, total: int) -> None:
         """Make the rows of the values that the vocabulary met since."""
-        more = total - len(self.in_sources)
-        if more <= 0:
-            return
-        self.in_sources = np.concatenate([self.in_sources, np.zeros(more, np.int32)])
-        self.in_excerpts = np.concatenate([self.in_excerpts, np.zeros(more, np.int32)])
-        self.last_message = np.concatenate([self.last_message, np.zeros(more, np.int32)])
-        self.said = np.concatenate([self.said, np.zeros(more, np.bool_)])
-        self.said_by_assistant = np.concatenate([self.said_by_assistant, np.zeros(more, np.bool_)])
-        self.crowd = np.concatenate([self.crowd, np.full(more, _NEVER, np.int32)])
-        self.labels = np.concatenate([self.labels, np.zeros(more, np.uint8)])
+        if total > len(self.in_sources):
+            for name, unmentioned in _OF_UNMENTIONED.items():
+                setattr(self, name, _lengthen(getattr(self, name), total, unmentioned))
+
+
+# The rows of a value that no message has mentioned yet.
+_OF_UNMENTIONED = {
+    "in_sources": 0,
+    "in_excerpts": 0,
+    "last_message": 0,
+    "said": 0,
+    "said_by_assistant": 0,
+    "crowd": _NEVER,
+    "labels": 0,
+    "by_speaker": 0,
+    "first_result": _NEVER,
+    "last_own": -1,
+    "first_source": _NEVER,
+    "last_source": -1,
+    "last_call": -1,
+    "last_result": -1,
+    "last_excerpt": -1,
+    "crowd_excerpt": _NEVER,
+}
+
+
+def _lengthen(rows: NDArray[Any], total: int, fill: int = 0) -> NDArray[Any]:
+    """Returns the rows and more of them up to `total`; the new ones are `fill`.
+
+    An array that grows for the second time gets room to spare, so that most growth copies nothing. What `rows` is a view of
+    belongs to it alone.
+    """
+    room = rows.base
+    if room is None or len(room) < total:
+        spare = total // _SPARE if len(rows) else 0
+        room = np.full((total + spare, *rows.shape[1:]), fill, rows.dtype)
+        room[: len(rows)] = rows
+    longer: NDArray[Any] = room[:total]
+    return longer
+
+
+def _append(rows: NDArray[Any], pieces: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Returns the rows with those of the pieces behind them; see `_lengthen`."""
+    first = len(rows)
+    longer = _lengthen(rows, first + sum(map(len, pieces)))
+    np.concatenate(pieces, out=longer[first:])
+    return longer

@@ -1,4 +1,4 @@
-"""What one message says of entities: of files, commands, people, and of records such as orders, known by their ids.
+"""Reads what one message says of entities: of files, commands, people, and of records such as orders, known by their ids.
 
 A sighting depends on its message alone: so it can be kept with the message, whichever logs it stands in. What is known of
 an entity is folded from the sightings of a log (`entities`).
@@ -16,7 +16,7 @@ from penstock.conversation.message import Role, Text, ToolCall, ToolResult
 from penstock.conversation.speakers import Voice, part_voices
 from penstock.writing.constraints import sentences
 from penstock.writing.excerpts import write_scalar
-from penstock.writing.ledger import QUIET_COMMAND, read_call, read_outcome
+from penstock.writing.ledger import find_running, find_waited_for, read_call, read_outcome
 from penstock.writing.stubs import ToolFamily, arguments_of, main_argument, shorten
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class SightingRole(IntEnum):
 
 
 class Sighting(msgspec.Struct, frozen=True, gc=False):
-    """What one message says of one entity, redacted.
+    """One message's statement about one entity, redacted.
 
     `says` is the verb of a deed, the words of an outcome, or the fields of a state as lines of `key: value`. `kind` of an
     outcome is `fields` where it has such lines, `running` where it tells the id of a process that goes on. `number` is the
@@ -103,7 +103,7 @@ _FILE_VERBS = {
 _PATH_KEYS = ("file_path", "path", "filename", "file_name", "file", "notebook_path", "uri")
 _FOLDER_KEYS = ("workdir", "cwd", "working_directory", "working_dir")
 _PATHLIKE = re.compile(r"~?[\w.@+/-]*(?:/[\w.@+-]+|[\w@+-]\.\w{1,8})|Makefile|Dockerfile")
-_COMMAND_PIECE = re.compile(r"\s*(?:&&|\|\||;|\n|\|)\s*")
+_COMMAND_PIECE = re.compile(r"&&|\|\||;|\n|\|")
 _SHELL_VERBS = {
     "rm": "deleted",
     "git rm": "deleted",
@@ -123,8 +123,6 @@ _SHELL = re.compile(
     r"(git rm|sed -n|rm|unlink|touch|cat|nl|head|tail|less|bat|open|create|(?:git )?mv|cp)\s+(\S.*)"
 )
 _ENTERED = re.compile(r"^(?:cd [^&;|]+(?:&&|;) ?)+")
-_GOES_ON = re.compile(r"running (?:in (?:the )?background )?with (?:session )?ID:? ?(\w+)", re.IGNORECASE)
-_WAITED_FOR = ("session_id", "bash_id", "shell_id", "task_id", "process_id")
 _SET_KEYS = ("status", "state", "title", "name", "subject", "priority", "assignee")
 _RECALL_TOOL = re.compile(r"history_(?:search|describe|expand|entity)$")
 
@@ -189,8 +187,7 @@ def _read_call(call: ToolCall, redact: Callable[[str], str]) -> Iterator[Sightin
         yield msgspec.structs.replace(deed, says=RECALL)
         return
     arguments = arguments_of(call)
-    waited_for = next((str(arguments[key]) for key in _WAITED_FOR if key in arguments), "")
-    if waited_for and "command" not in arguments and "cmd" not in arguments and "status" not in arguments:
+    if waited_for := find_waited_for(arguments):
         yield msgspec.structs.replace(deed, says=f"{WAITS}{waited_for}")
         return
     fact = read_call(call, redact)
@@ -202,7 +199,7 @@ def _read_call(call: ToolCall, redact: Callable[[str], str]) -> Iterator[Sightin
             (kind, _join_path(folder, name), says)
             for kind, name, says in _files_of_command(command, fact.path, arguments)
         ]
-        if not QUIET_COMMAND.match(fact.text):
+        if not fact.only_looks:
             found.insert(0, (COMMAND, _ENTERED.sub("", fact.text), "ran"))
     elif fact.family in _FILE_VERBS:
         found = list(_files_of_tool(fact.family, arguments))
@@ -222,7 +219,7 @@ def _read_call(call: ToolCall, redact: Callable[[str], str]) -> Iterator[Sightin
 
 
 def _files_of_tool(family: ToolFamily, arguments: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    patched = list(_patched_files(arguments))
+    patched = list(_read_patched_files(arguments))
     if patched:
         yield from patched
         return
@@ -231,7 +228,7 @@ def _files_of_tool(family: ToolFamily, arguments: dict[str, Any]) -> Iterator[tu
         yield FILE, _tidy_path(path), _EDITOR_VERBS.get(str(arguments.get("command")), _FILE_VERBS[family])
 
 
-def _patched_files(arguments: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _read_patched_files(arguments: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yields the files of a patch in a call's arguments, each with what becomes of it."""
     for value in arguments.values():
         for text in value if isinstance(value, list) else (value,):
@@ -244,13 +241,13 @@ def _patched_files(arguments: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
 def _files_of_command(command: str, edited: str, arguments: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yields the files that a command reads, makes, moves and deletes, as far as its words say so."""
     if "*** Begin Patch" in command:
-        yield from _patched_files(arguments)
+        yield from _read_patched_files(arguments)
         return
     yield from ((FILE, _tidy_path(path), "edited") for path in edited.split("\n") if path)
     if "<<" in command:  # what follows is the text of a file
         command = command.partition("<<")[0]
     for piece in _COMMAND_PIECE.split(command):
-        found = _SHELL.match(piece)
+        found = _SHELL.match(piece.strip())
         if found is None or ">" in piece:
             continue
         words = [word.strip("'\"") for word in found[2].split() if not word.startswith("-")]
@@ -325,8 +322,8 @@ def _read_result(result: ToolResult, redact: Callable[[str], str]) -> Iterator[S
     text = result.text
     data = _parse(text)
     says, kind, name = fact.text, "", ""
-    if running := _GOES_ON.search(text[:300]):
-        kind, name = RUNNING, running[1]
+    if running := find_running(text):
+        kind, name = RUNNING, running
     elif not fact.failed and not fact.suspect:
         if isinstance(data, dict):
             says, kind = redact(_write_fields(data)), FIELDS

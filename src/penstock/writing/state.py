@@ -1,25 +1,33 @@
-"""How the work stands, read from the conversation without a model.
+"""Reads from the conversation, without a model, how the work stands.
 
     asked → plan and to-do list → edits → checks (tests, builds, runs) → answer
 
 `signs_in` reads one message, and its facts are kept with its reading; `State.of` folds the facts of a conversation. A
 to-do list is known by the form of a call's arguments (objects with a text and a status), whatever the tool is called; a
 plan by its numbers or boxes. A later success of the same kind of command takes a failure away, a later list the earlier
-one, an answer the question. `entries_of` writes what is left into the sections of a handoff, the most needed first, and
-`contradicts` holds a model's words, or those of an older handoff, to it.
+one, an answer the question and the plan that was worked on for it. `entries_of` writes what is left into the sections of a
+handoff, the most needed first, and `contradicts` holds a model's words, or those of an older handoff, to it.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from penstock.conversation.message import Message, Role, Text, ToolCall
 from penstock.writing.constraints import sentences
 from penstock.writing.handoff import HandoffEntry, HandoffSection
-from penstock.writing.ledger import Fact, FactKind, Progress, TodoItem, fold_failures, kinds_of_command
+from penstock.writing.ledger import (
+    Fact,
+    FactKind,
+    Progress,
+    TodoItem,
+    fold_failures,
+    join_waits,
+    kinds_of_command,
+)
 from penstock.writing.stubs import arguments_of, shorten
 
 if TYPE_CHECKING:
@@ -27,7 +35,17 @@ if TYPE_CHECKING:
 
     from penstock.redaction import Redactor
 
-__all__ = ["GO_ON", "State", "adds_to", "contradicts", "entries_of", "replaces", "signs_in"]
+__all__ = [
+    "GO_ON",
+    "State",
+    "adds_to",
+    "contradicts",
+    "edits_of",
+    "entries_of",
+    "is_deed",
+    "replaces",
+    "signs_in",
+]
 
 GO_ON = re.compile(
     r"\W*(?:(?:please|yes|yep|ok(?:ay)?|go|carry|keep|continue|proceed|next|on|ahead|going|do it|sure|"
@@ -98,8 +116,8 @@ _OPEN = frozenset(
         "new",
     ]
 )
-_BOX = re.compile(r"^[ \t]*(?:[-*+•]|\d{1,3}[.)])?[ \t]*\[([ xX\-~/✓✔])\][ \t]+(\S.*)$", re.MULTILINE)
-_STEP = re.compile(r"^\s{0,3}(?:\*\*)?(?:step )?(\d{1,2})[.):]\s*(.+?)\s*$", re.MULTILINE | re.IGNORECASE)
+_BOX = re.compile(r"^[ \t]*+(?:(?:[-*+•]|\d{1,3}[.)])[ \t]*+)?\[([ xX\-~/✓✔])\][ \t]+(\S.*)$", re.MULTILINE)
+_STEP = re.compile(r"^\s{0,3}(?:\*\*)?(?:step )?(\d{1,2})[.):]\s*(\S(?:.*\S)?)", re.MULTILINE | re.IGNORECASE)
 _PLAN_TITLE = re.compile(
     r"(?:\bplan\b|\bsteps?\b|\bto-?do\b|\bremaining\b|what[’']s left|left to do|next up|\bi(?:[’']ll|"
     r" will)\b|going to\b|"
@@ -120,12 +138,12 @@ _STEP_BEGUN = re.compile(
 # What an agent says that it will do.
 _INTENT = re.compile(
     r"(?:(?:ok(?:ay)?|great|good|perfect|now|next|then|first|finally|alright|so|sure|got it|and|right|"
-    r"excellent|once .{1,60},|"
-    r"after .{1,60},|when .{1,60},|if .{1,60},|thanks?.{0,30},|thank you.{0,30},|als nächstes|jetzt|"
+    r"excellent|(?:once|after|when|if) [^,\n]{1,60},(?:[^,\n]{1,40},)?|thank[^,\n]{0,34},|als nächstes|jetzt|"
     r"ensuite|maintenant|ahora|agora|ora|"
-    r"теперь|сначала|затем)[,.!:]?\s+)*"
+    r"теперь|сначала|затем)[,.!:]?\s+){0,6}"
     r"(?:i(?:[’']ll| will| still need to| need to| plan to|(?: am|[’']m) (?:now )?(?:going to|"
-    r"about to))\b(?! (?:be happy|be glad|assume|need (?:to know|your|you|the|a)\b))|"
+    r"about to|(?:also |just |still )?(?!(?:thinking|wondering|assuming|getting|having|seeing|missing|hoping|looking "
+    r"forward|afraid|being|everything|something|anything|nothing)\b)[a-z]+ing))\b(?! (?:be happy|be glad|assume|need (?:to know|your|you|the|a)\b))|"
     r"let me\b(?! know)|let[’']s\b|next(?: step)?(?:,| is|:)|remaining(?: steps?| work)?:|still (?:to do|"
     r"missing|open):?|"
     r"what[’']s left|ich werde|ich muss noch|lass mich|je vais|laisse-moi|il reste|voy a|déjame|falta|"
@@ -148,6 +166,14 @@ _REMARK = 10  # characters: a shorter request is a remark
 _CLOSING = re.compile(r"\b(?:anything|something) else\b|\bhow (?:can|may) i (?:help|assist)\b", re.IGNORECASE)
 _COMMIT = re.compile(r"\bgit (?:-C \S+ )?commit\b")
 _EDITED = "edited and not tested since:"
+_EDITED_FOR = "edited for this request:"
+_FENCE = "```"
+_MOST_SAID = 8  # sentences of an answer that may be the one that answers
+_ANSWERS = re.compile(
+    r"(?:yes|no|yep|yeah|nope|correct|right|exactly|ja|nein|oui|non|sí|да|нет|是|不|はい|いいえ)\b",
+    re.IGNORECASE,
+)
+_LONG_WORD = re.compile(r"\w{4,}")
 _WORDS = re.compile(r"\w{3,}")
 _MOST_TODO = 8
 _NEW_MATTER = 60  # characters of a request that is more than a remark on the plan
@@ -160,9 +186,9 @@ def signs_in(message: Message, redactor: Redactor) -> tuple[Fact, ...]:
     for part in message.parts:
         match part:
             case Text(text=text) if message.role is Role.USER and text.strip():
-                found.append(_asked(text, redactor))
+                found.append(_note_asked(text, redactor))
             case Text(text=text) if message.role is Role.ASSISTANT and text.strip():
-                found += _said(text, redactor)
+                found += _note_said(text, redactor)
             case ToolCall():
                 found += _todo(part, redactor)
             case _:
@@ -171,18 +197,20 @@ def signs_in(message: Message, redactor: Redactor) -> tuple[Fact, ...]:
 
 
 class State(msgspec.Struct, frozen=True):
-    """How the work stands at the end of a conversation. Facts carry the numbers of their messages."""
+    """The state of the work at the end of a conversation. Facts carry the numbers of their messages."""
 
     todo: tuple[TodoItem, ...] = ()
     """The items of the newest list or plan, in its order, the done ones included."""
     doing: Fact | None = None
-    """What the agent said last that it would do now, while it works."""
+    """The step that the agent last said it would take now, while it works."""
     untested: tuple[Fact, ...] = ()
     """The edits since the last test, build or run, one per path."""
+    edited: tuple[Fact, ...] = ()
+    """The edits since a person last asked for something, one per path, tested or not."""
     failing: tuple[Fact, ...] = ()
     """The commands that failed last and still do, each with the first line of its error."""
     promises: tuple[Fact, ...] = ()
-    """What the agent said in its last answer that it would do."""
+    """The things that the agent promised in its last answer."""
     questions: tuple[Fact, ...] = ()
     """The agent's questions that nobody has answered."""
     waiting: tuple[Fact, ...] = ()
@@ -201,14 +229,16 @@ class State(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, facts: Sequence[Fact]) -> State:
         """Folds numbered facts, in the order of their messages."""
+        facts = join_waits(facts)
         talk = _fold_talk(facts)
         failures = fold_failures(facts)
         todo, closed = _fold_todo(facts)
-        edits, checked = _fold_edits(facts)
+        edits = _fold_edits(facts)
         return cls(
             todo=todo,
             doing=talk.doing,
-            untested=edits,
+            untested=edits.untested,
+            edited=edits.edited,
             failing=failures.standing,
             promises=talk.promises,
             questions=talk.questions,
@@ -216,7 +246,7 @@ class State(msgspec.Struct, frozen=True):
             answered=talk.answered,
             cleared=failures.cleared,
             closed=closed,
-            checked=checked,
+            checked=edits.checked,
             moved_on=talk.moved_on,
         )
 
@@ -234,8 +264,14 @@ def entries_of(state: State, gone: Container[int]) -> list[HandoffEntry]:
         entries.append(
             HandoffEntry(HandoffSection.IN_PROGRESS, state.untested[-1].number, f"{_EDITED} {paths}")
         )
-    asked = [*reversed(state.waiting[-2:]), *state.questions[-1:], *state.promises[-2:]]
-    entries += [HandoffEntry(HandoffSection.PENDING, fact.number, fact.text) for fact in asked]
+    asked = [
+        *(("not answered yet", fact) for fact in reversed(state.waiting[-2:])),
+        *(("asked the user, no answer yet", fact) for fact in state.questions[-1:]),
+        *(("promised", fact) for fact in state.promises[-2:]),
+    ]
+    entries += [
+        HandoffEntry(HandoffSection.PENDING, fact.number, f"{what}: {fact.text}") for what, fact in asked
+    ]
     entries += [
         HandoffEntry(
             HandoffSection.RESOLVED, question.number, f"{question.text} → m{answer.number} {answer.text}"
@@ -243,6 +279,21 @@ def entries_of(state: State, gone: Container[int]) -> list[HandoffEntry]:
         for question, answer in state.answered[-1:]
     ]
     return [entry for entry in entries if entry.number in gone]
+
+
+def edits_of(state: State, gone: Container[int]) -> list[HandoffEntry]:
+    """Returns an entry on what was edited for the request and tested, for a handoff too short to list what was done."""
+    untested = {fact.text for fact in state.untested}
+    tested = [fact for fact in state.edited if fact.text not in untested and fact.number in gone]
+    if not tested:
+        return []
+    paths = ", ".join(fact.text for fact in tested[-6:])
+    return [HandoffEntry(HandoffSection.COMPLETED, tested[-1].number, f"{_EDITED_FOR} {paths}")]
+
+
+def is_deed(entry: HandoffEntry) -> bool:
+    """Returns whether an entry says what was edited or what fails: without it an agent begins anew."""
+    return entry.section is HandoffSection.BLOCKED or entry.text.startswith((_EDITED, _EDITED_FOR))
 
 
 def contradicts(state: State, entry: HandoffEntry) -> bool:
@@ -291,7 +342,7 @@ def adds_to(written: Iterable[HandoffEntry], entry: HandoffEntry) -> bool:
         HandoffSection.PENDING,
     }:
         return False
-    command = entry.text.partition(": ")[0]
+    command = entry.text.partition(": ")[0] if entry.section is not HandoffSection.PENDING else ""
     return not any(
         _names_command(one.text, command) or _likeness(entry.text, one.text) >= _ALIKE for one in written
     )
@@ -300,7 +351,7 @@ def adds_to(written: Iterable[HandoffEntry], entry: HandoffEntry) -> bool:
 # ─── one message ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _asked(text: str, redactor: Redactor) -> Fact:
+def _note_asked(text: str, redactor: Redactor) -> Fact:
     if GO_ON.match(text):
         return Fact(FactKind.ASKED, "", label="go on")
     first = sentences(redactor.redact(text[:4_000]))
@@ -309,7 +360,7 @@ def _asked(text: str, redactor: Redactor) -> Fact:
     return Fact(FactKind.ASKED, _first_whole(first, _FIRST_WORDS))
 
 
-def _said(text: str, redactor: Redactor) -> Iterator[Fact]:
+def _note_said(text: str, redactor: Redactor) -> Iterator[Fact]:
     clean = redactor.redact(text)
     items = _list_in(clean)
     if items:
@@ -319,14 +370,20 @@ def _said(text: str, redactor: Redactor) -> Iterator[Fact]:
     spoken = [one for one in sentences(clean) if len(one) <= _LONGEST]
     said = [_bare(one) for one in spoken]
     meant = [(place, one) for place, one in enumerate(said) if _INTENT.match(one)][-2:]
-    told = (
+    told = [
         one
         for one in said
-        if len(one) > _SHORT and one[0].isalnum() and one[-1] not in ":?*|" and not _INTENT.match(one)
-    )
-    yield Fact(FactKind.SAID, next(told, ""))
+        if len(one) > _SHORT
+        and one[0].isalnum()
+        and one[-1] not in ":?|"
+        and (" " in one or not one.isascii())
+        and not _INTENT.match(one)
+    ]
+    yield Fact(FactKind.SAID, "\n".join(told[:_MOST_SAID]))
+    kept = clean.rfind(_FENCE)  # what was announced before the last code of the text is in it
     for place, one in meant:
         is_promise = place >= len(said) - 2 or _PROMISE.search(one) is not None
+        is_promise = is_promise and clean.rfind(spoken[place]) > kept
         yield Fact(FactKind.INTENT, one.rstrip(":"), label="promise" if is_promise else "")
 
 
@@ -438,7 +495,7 @@ def _item_text(text: str, redactor: Redactor) -> str:
 
 
 class _Talk(msgspec.Struct):
-    """Who waits for what, while the facts are folded."""
+    """Open questions, promises and waits, while the facts are folded."""
 
     doing: Fact | None = None
     promises: tuple[Fact, ...] = ()
@@ -454,6 +511,7 @@ def _fold_talk(facts: Sequence[Fact]) -> _Talk:
     A text of the agent is an answer where a person speaks next or nobody does; before a call it is a remark.
     """
     talk = _Talk()
+    passed = _find_passed(facts)
     asks: list[Fact] = []  # since the last answer
     said: list[Fact] = []  # the last text: its beginning, its intentions, its question
     calls = 0  # since the last answer
@@ -463,10 +521,8 @@ def _fold_talk(facts: Sequence[Fact]) -> _Talk:
                 if said:
                     _take_answer(talk, asks, said)
                     asks, said, calls = [], [], 0
-                if fact.label != "question":
-                    talk.questions = ()
-                if fact.label != "go on":
-                    asks.append(fact)
+                talk.questions = talk.questions if fact.label == "question" else ()
+                asks += [fact] if fact.label != "go on" else []
             case FactKind.SAID:
                 said = [fact]
             case FactKind.INTENT | FactKind.QUESTION if said:
@@ -476,17 +532,31 @@ def _fold_talk(facts: Sequence[Fact]) -> _Talk:
                 talk.doing = meant[-1] if meant else talk.doing
                 said, calls = [], calls + 1
                 talk.promises = talk.promises if calls <= _KEPT_PROMISE else ()
+            case FactKind.OUTCOME if fact.call_id in passed:
+                talk.doing = None  # what it said it would do is done, and was checked
             case _:
                 pass
     if said:
         _take_answer(talk, asks, said)
     else:
-        talk.waiting = tuple(
-            one
-            for one in asks[:-1]
-            if one.text[:1] not in "[<" and (not one.text.isascii() or len(one.text) > _REMARK)
-        )
+        talk.waiting = tuple(one for one in asks[:-1] if _is_more_than_remark(one.text))
     return talk
+
+
+def _is_more_than_remark(asked: str) -> bool:
+    return asked[:1] not in "[<" and (not asked.isascii() or len(asked) > _REMARK)
+
+
+def _find_passed(facts: Iterable[Fact]) -> set[str]:
+    """Returns the ids of the checks and commits that went well."""
+    checks = {fact.call_id for fact in facts if fact.kind is FactKind.CALL and _is_check(fact)}
+    return {
+        fact.call_id
+        for fact in facts
+        if fact.kind is FactKind.OUTCOME
+        and fact.call_id in checks
+        and not (fact.failed or fact.suspect or fact.process)
+    }
 
 
 def _take_answer(talk: _Talk, asks: list[Fact], said: list[Fact]) -> None:
@@ -500,27 +570,38 @@ def _take_answer(talk: _Talk, asks: list[Fact], said: list[Fact]) -> None:
     if asks:
         talk.moved_on = True
         talk.answered = tuple(pair for pair in talk.answered if pair[0].text != asks[-1].text)
-        if asks[-1].label == "question" and asks[-1].text and said[0].text:
-            talk.answered = (*talk.answered, (asks[-1], said[0]))
+        if asks[-1].label == "question" and asks[-1].text and (answer := _find_answer(asks[-1], said[0])):
+            talk.answered = (*talk.answered, (asks[-1], answer))
+
+
+def _find_answer(question: Fact, said: Fact) -> Fact | None:
+    """Returns the sentence that answers: the one that takes up most words of the question, else a plain yes or no."""
+    asked = {word.lower() for word in _LONG_WORD.findall(question.text)}
+    best, most = "", 0.0
+    for sentence in said.text.split("\n"):
+        shared = len(asked & {word.lower() for word in _LONG_WORD.findall(sentence)})
+        worth = shared + (0.5 if _ANSWERS.match(sentence) else 0.0)
+        if worth > most:
+            best, most = sentence, worth
+    if not question.text.isascii() and not best:
+        best = said.text.partition("\n")[0]
+    return msgspec.structs.replace(said, text=best) if best else None
 
 
 def _fold_todo(facts: Sequence[Fact]) -> tuple[tuple[TodoItem, ...], frozenset[str]]:
     """Returns the items of the list that holds, with their messages, and the ids that were closed without being known."""
     listed: list[TodoItem] = []
-    planned: list[TodoItem] = []
+    planned = _Plan()
     closed: set[str] = set()
     ids = {fact.call_id: fact.label for fact in facts if fact.kind is FactKind.OUTCOME and fact.label}
     for fact in facts:
         items = [msgspec.structs.replace(item, number=fact.number) for item in fact.items]
+        planned.follow(fact)
         match fact.kind, fact.label:
-            case FactKind.ASKED, "" if len(fact.text) > _NEW_MATTER:
-                planned = [item for item in planned if not item.key]  # its steps were for the request before
-            case FactKind.STEP, label:
-                _move_step(planned, int(fact.text), begun=label == "begun")
             case FactKind.TODO, "plan":
-                planned = items
+                planned = _Plan(items)
             case FactKind.TODO, "list":
-                listed, planned = items, []
+                listed, planned = items, _Plan()
             case FactKind.TODO, "add":
                 listed = listed if _is_open(listed) else []
                 listed.append(msgspec.structs.replace(items[0], key=ids.get(fact.call_id, "")))
@@ -531,25 +612,73 @@ def _fold_todo(facts: Sequence[Fact]) -> tuple[tuple[TodoItem, ...], frozenset[s
                 }
             case _:
                 pass
-    is_newer = bool(planned) and (not listed or planned[0].number > listed[-1].number)
-    known = planned if _is_open(planned) and (is_newer or not _is_open(listed)) else listed
+    planned.end_turn()
+    steps = planned.items
+    is_newer = bool(steps) and (not listed or steps[0].number > listed[-1].number)
+    known = steps if _is_open(steps) and (is_newer or not _is_open(listed)) else listed
     return tuple(item for item in known if item.text), frozenset(closed)
+
+
+class _Plan:
+    """The steps of the newest plan that the agent wrote as text, and how far they are known to be done."""
+
+    def __init__(self, items: Iterable[TodoItem] = ()) -> None:
+        self.items = list(items)
+        self._worked = False  # a call came since
+        self._marked = False  # the agent said of a step how far it is
+        self._answered = False  # the last that came is a text, without a question in it
+
+    def follow(self, fact: Fact) -> None:
+        """Take in what came after the plan."""
+        if not self.items:
+            return
+        match fact.kind:
+            case FactKind.ASKED:
+                self.end_turn()
+                if not fact.label and len(fact.text) > _NEW_MATTER:
+                    self._drop_steps()  # they were for the request before
+            case FactKind.STEP:
+                self._marked = True
+                self._move_step(int(fact.text), begun=fact.label == "begun")
+            case FactKind.SAID:
+                self._answered = True
+            case FactKind.QUESTION:
+                self._answered = False
+            case FactKind.CALL:
+                self._worked, self._answered = True, False
+                self._touch(fact)
+            case _:
+                pass
+
+    def end_turn(self) -> None:
+        """Drop the steps of a plan that was worked on and then answered: who answers is done with it, or has left it."""
+        if self._answered and self._worked and not self._marked:
+            self._drop_steps()
+
+    def _drop_steps(self) -> None:
+        self.items = [item for item in self.items if not item.key]
+
+    def _touch(self, call: Fact) -> None:
+        """Note at the steps that name a file that it was edited."""
+        names = [path.replace("\\", "/").rsplit("/", 1)[-1] for path in call.path.split("\n") if path]
+        for place, item in enumerate(self.items):
+            if item.key.startswith("step ") and any(name in item.text for name in names):
+                self.items[place] = msgspec.structs.replace(item, touched=call.number)
+
+    def _move_step(self, step: int, *, begun: bool) -> None:
+        """Mark a step done, or begun and those before it done."""
+        for place, item in enumerate(self.items):
+            if not item.key.startswith("step "):
+                continue
+            at = int(item.key[5:])
+            if (begun and at < step) or (not begun and at == step):
+                self.items[place] = msgspec.structs.replace(item, progress=Progress.DONE)
+            elif begun and at == step and item.progress is Progress.OPEN:
+                self.items[place] = msgspec.structs.replace(item, progress=Progress.DOING)
 
 
 def _is_open(items: Iterable[TodoItem]) -> bool:
     return any(item.progress is not Progress.DONE for item in items)
-
-
-def _move_step(planned: list[TodoItem], step: int, *, begun: bool) -> None:
-    """Mark a step of a plan done, or begun and those before it done."""
-    for place, item in enumerate(planned):
-        if not item.key.startswith("step "):
-            continue
-        at = int(item.key[5:])
-        if (begun and at < step) or (not begun and at == step):
-            planned[place] = msgspec.structs.replace(item, progress=Progress.DONE)
-        elif begun and at == step and item.progress is Progress.OPEN:
-            planned[place] = msgspec.structs.replace(item, progress=Progress.DOING)
 
 
 def _change_item(listed: list[TodoItem], change: TodoItem) -> bool:
@@ -568,22 +697,38 @@ def _change_item(listed: list[TodoItem], change: TodoItem) -> bool:
     return False
 
 
-def _fold_edits(facts: Sequence[Fact]) -> tuple[tuple[Fact, ...], bool]:
-    """Returns the edits since the last check, one per path, and whether there was a check."""
+class _Edits(NamedTuple):
+    """The edits since the last check and since the last request, one per path, and whether there was a check."""
+
+    untested: tuple[Fact, ...]
+    edited: tuple[Fact, ...]
+    checked: bool
+
+
+def _fold_edits(facts: Sequence[Fact]) -> _Edits:
     failed = {fact.call_id for fact in facts if fact.kind is FactKind.OUTCOME and fact.failed}
-    edits: dict[str, Fact] = {}
+    untested: dict[str, Fact] = {}
+    edited: dict[str, Fact] = {}
     checked = ran = False
     for fact in facts:
+        if fact.kind is FactKind.ASKED and fact.label != "go on":
+            edited = {}
         if fact.kind is not FactKind.CALL:
             continue
         ran = ran or fact.family.value == "terminal"
         if fact.path and fact.call_id not in failed:
             for path in fact.path.split("\n"):
-                edits.pop(path, None)
-                edits[path] = msgspec.structs.replace(fact, text=path)
-        if fact.check or (_COMMIT.search(fact.text) and fact.call_id not in failed):
-            edits, checked = {}, checked or bool(fact.check)
-    return (tuple(edits.values()) if ran else ()), checked
+                for edits in (untested, edited):
+                    edits.pop(path, None)
+                    edits[path] = msgspec.structs.replace(fact, text=path)
+        if _is_check(fact) and (fact.check or fact.call_id not in failed):
+            untested, checked = {}, checked or bool(fact.check)
+    return _Edits(tuple(untested.values()) if ran else (), tuple(edited.values()), checked)
+
+
+def _is_check(call: Fact) -> bool:
+    """Returns whether a call tests, builds or runs something, or commits it."""
+    return bool(call.check) or _COMMIT.search(call.text) is not None
 
 
 def _todo_entries(todo: Sequence[TodoItem]) -> list[HandoffEntry]:
@@ -593,14 +738,22 @@ def _todo_entries(todo: Sequence[TodoItem]) -> list[HandoffEntry]:
         HandoffEntry(
             HandoffSection.IN_PROGRESS if item.progress is Progress.DOING else HandoffSection.REMAINING,
             item.number,
-            f"#{item.key} {item.text}" if item.key and item.key.isalnum() else item.text,
+            _name_item(item),
         )
         for item in sorted(left, key=lambda item: item.progress is not Progress.DOING)[:_MOST_TODO]
     ]
     if entries and len(left) < len(todo):
         counted = f"{entries[0].text} ({len(todo) - len(left)} of {len(todo)} done)"
         entries[0] = msgspec.structs.replace(entries[0], text=counted)
+    elif entries and left[0].key.startswith("step ") and all(item.progress is Progress.OPEN for item in left):
+        unmarked = f"{entries[0].text} (none of the {len(todo)} steps is marked done)"
+        entries[0] = msgspec.structs.replace(entries[0], text=unmarked)
     return entries
+
+
+def _name_item(item: TodoItem) -> str:
+    text = f"#{item.key} {item.text}" if item.key and item.key.isalnum() else item.text
+    return f"{text} (its file was edited in m{item.touched})" if item.touched else text
 
 
 # ─── comparing ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -35,6 +35,7 @@ __all__ = [
     "shorten",
     "shows_files",
     "state_outcome",
+    "state_result",
     "tool_family",
 ]
 
@@ -79,7 +80,8 @@ _SHOWING_COMMAND = re.compile(
     r"(?:cat|nl|head|tail|less|sed -n|grep|rg|find|ls|tree|bat|git (?:--no-pager )?(?:diff|show|log|grep|blame))\b"
 )
 _EXIT = re.compile(
-    r"(?:exit(?:ed)?(?: with)?(?:[ _-]?(?:code|status))?|return ?code)[^\w-]{0,4}(-?\d{1,3})\b", re.IGNORECASE
+    r"(?<![\w.])(?:exit(?:ed)?(?: with)?(?:[ _-]?(?:code|status))?|return ?code)[^\w(-]{0,4}(-?\d{1,3})\b",
+    re.IGNORECASE,
 )
 _PATCHED_FILE = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
 _LONGEST_ARGUMENT = 120
@@ -146,7 +148,7 @@ def describe(call: ToolCall | None, result: ToolResult, redact: Callable[[str], 
     family = tool_family(call.name)
     arguments = arguments_of(call)
     about = shorten(redact(main_argument(family, arguments)))
-    outcome = _outcome(result, family)
+    outcome = state_result(call, result)
     head = f"[{call.name}] {about}".rstrip()
     if family is ToolFamily.READ:
         start = arguments.get("offset", arguments.get("start_line", 1))
@@ -155,17 +157,19 @@ def describe(call: ToolCall | None, result: ToolResult, redact: Callable[[str], 
     return f"{head} → {outcome}"
 
 
-def state_outcome(call: ToolCall | None, result: ToolResult) -> str:
+def state_result(call: ToolCall | None, result: ToolResult) -> str:
     """Returns how a call ended and how long its result is."""
-    return _outcome(result, ToolFamily.OTHER if call is None else tool_family(call.name))
+    family = ToolFamily.OTHER if call is None else tool_family(call.name)
+    return ", ".join(filter(None, (state_outcome(call, result), _size(result.text, family))))
 
 
-def _outcome(result: ToolResult, family: ToolFamily) -> str:
-    size = _size(result.text, family)
+def state_outcome(call: ToolCall | None, result: ToolResult) -> str:
+    """Returns how a call ended, as far as its result says; empty where it says nothing."""
+    family = ToolFamily.OTHER if call is None else tool_family(call.name)
     status = exit_status(result.text) if family is ToolFamily.TERMINAL else None
     if status is not None:
-        return f"exit {status}, {size}"
-    return f"failed, {size}" if result.is_error else size
+        return f"exit {status}"
+    return "failed" if result.is_error else ""
 
 
 def _size(text: str, family: ToolFamily) -> str:
@@ -186,7 +190,10 @@ def _one_line(text: str) -> str:
 
 
 def clip(text: str, limit: int, count: Callable[[str], int], note: str) -> str:
-    """Returns the text within `limit` tokens: its head, a note that names the handle, its tail, cut between words."""
+    """Returns the text within `limit` tokens: its head, a note that names the handle, its tail.
+
+    It is cut where a sentence or a line ends, else between words.
+    """
     whole = count(text)
     if whole <= limit:
         return text
@@ -202,17 +209,30 @@ def clip(text: str, limit: int, count: Callable[[str], int], note: str) -> str:
     return middle.strip()
 
 
+_BORDER = re.compile(r"(?<=[.!?。！？])\s|\n")
+_GIVEN_UP = 0.35  # of a part, so that it ends where a sentence or a line does
+
+
 def _head(text: str, length: int) -> str:
-    """Returns the start of the text; a word that had to be cut says so."""
-    if length >= len(text) or text[length].isspace():
+    """Returns the start of the text, to the end of a sentence or line where one is near; a word that had to be cut says so."""
+    if length >= len(text):
+        return text[:length].rstrip()
+    least = int(length * (1 - _GIVEN_UP))
+    borders = [found.start() for found in _BORDER.finditer(text, least, length + 1)]
+    if borders:
+        return text[: borders[-1]].rstrip()
+    if text[length].isspace():
         return text[:length].rstrip()
     cut = max(text.rfind(" ", 0, length), text.rfind("\n", 0, length))
     return text[:cut].rstrip() if cut > length // 2 else text[:length] + "…"
 
 
 def _tail(text: str, length: int) -> str:
-    """Returns the end of the text; a word that had to be cut says so."""
+    """Returns the end of the text, from the start of a sentence or line where one is near; a word that had to be cut says so."""
     start = len(text) - length
+    border = _BORDER.search(text, max(0, start - 1), start + int(length * _GIVEN_UP)) if start > 0 else None
+    if border is not None and text[border.end() :].strip():
+        return text[border.end() :].lstrip()
     if start <= 0 or text[start - 1].isspace():
         return text[max(0, start) :].lstrip()
     cut = min((at for at in (text.find(" ", start), text.find("\n", start)) if at >= 0), default=-1)

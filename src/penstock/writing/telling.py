@@ -98,7 +98,7 @@ class Teller:
         JSON is laid out first, what is alike in it as a table. `is_file` where the text is what stands in a file or
         was found in files, not what a program reported.
         """
-        lines = _lines(text)
+        lines, is_data = _lines(text)
         texts = [line.text for line in lines]
         costs = [tokens + 1 for tokens in self._tokenizer.count_many(texts)]
         # Lines take fewer tokens together than one by one, so what fits is known only by counting them together.
@@ -108,7 +108,8 @@ class Teller:
         chosen: set[int] = set()
         told, left = "", limit - _GAP_TOKENS
         for _ in range(_ROUNDS):  # for the same reason something is left over, which is spent again
-            ranked = chain(self._looked_for(texts, is_file), _rank(values, costs, chosen), range(len(texts)))
+            first = self._find_first_of_data(texts) if is_data else self._find_looked_for(texts, is_file)
+            ranked = chain(first, _rank(values, costs, chosen), range(len(texts)))
             _choose(ranked, lines, costs, chosen, left)
             fuller = "\n".join(_with_gaps(lines, sorted(chosen)))
             tokens = self._tokenizer.count(fuller)
@@ -119,7 +120,7 @@ class Teller:
                 break
         return told
 
-    def _looked_for(self, lines: Sequence[str], is_file: bool) -> Iterator[int]:
+    def _find_looked_for(self, lines: Sequence[str], is_file: bool) -> Iterator[int]:
         """Yields the places of the lines that a reader looks for first; some come more than once."""
         end = len(lines)
         yield from range(min(2, end))
@@ -132,12 +133,24 @@ class Teller:
             yield from told
             for at in told:
                 yield from range(max(0, at - _AROUND), min(end, at + _AROUND + 1))
-        if self._about:
-            named = [len(self._about & sub_words(line)) for line in lines]
-            ranked = sorted(range(end), key=lambda at: -named[at])
-            yield from (at for at in ranked[:_MOST_NAMED] if named[at] > 1)
+        yield from self._find_named(lines)
         yield from range(min(_ENDS, end))
         yield from range(end - 1, max(end - 1 - _ENDS, -1), -1)
+
+    def _find_first_of_data(self, lines: Sequence[str]) -> Iterator[int]:
+        """Yields the places of what a record says of itself, on its first line, and of what the request names.
+
+        In data the last lines are no more telling than others.
+        """
+        yield from range(min(1, len(lines)))
+        yield from self._find_named(lines)
+
+    def _find_named(self, lines: Sequence[str]) -> Iterator[int]:
+        """Yields the places of the lines that hold most of what the request names."""
+        if self._about:
+            named = [len(self._about & sub_words(line)) for line in lines]
+            ranked = sorted(range(len(lines)), key=lambda at: -named[at])
+            yield from (at for at in ranked[:_MOST_NAMED] if named[at] > 1)
 
     def _weigh(self, lines: Sequence[str]) -> list[dict[int, float]]:
         """Returns for each line its values, each with how likely it is needed."""
@@ -200,15 +213,15 @@ def _rank(values: Sequence[dict[int, float]], costs: Sequence[int], chosen: set[
                     heappush(heap, (-density(beside), beside))
 
 
-def _lines(text: str) -> list[_Line]:
-    """Returns the lines of the text, long ones in pieces; JSON is laid out, what is alike in it as tables."""
+def _lines(text: str) -> tuple[list[_Line], bool]:
+    """Returns the lines of the text, long ones in pieces, and whether it is data: JSON is laid out, what is alike in it as tables."""
     tables = _Tables()
     flat = flatten_json(text, set(), tables.take)
     if flat is None:
         plain = [line for line in dedent(lay_out(text).text).split("\n") if line.strip()]
         if len(plain) > _MOST_LINES:
             plain[_MOST_LINES // 2 : -_MOST_LINES // 2] = []
-        return [_Line(piece) for line in plain for piece in _pieces(line)]
+        return [_Line(piece) for line in plain for piece in _pieces(line)], False
     lines: list[_Line] = []
     # Where the head of a table stands now: what was before it may have come in pieces.
     places: dict[int, int] = {}
@@ -220,7 +233,7 @@ def _lines(text: str) -> list[_Line]:
             lines += [
                 _Line(piece) for line in filter(str.strip, entry.split("\n")) for piece in _pieces(line)
             ]
-    return lines[:_MOST_LINES]
+    return lines[:_MOST_LINES], True
 
 
 def _pieces(line: str) -> list[str]:
@@ -251,13 +264,17 @@ def _rows(data: dict[str, Any] | list[Any]) -> list[dict[str, str]] | None:
     items = [(key, row) for key, row in keyed if isinstance(row, dict) and row]
     if len(items) < max(_LEAST_ROWS, len(data)):
         return None
+    own = _find_columns_inside([row for _, row in items])
     rows: list[dict[str, str]] = []
     for name, row in items:
         # The name of a row is a column of its own, unless the row holds it anyway.
         cells = {_KEY: name} if name and name not in map(str, row.values()) else {}
         for key, value in row.items():
-            if isinstance(value, dict) and value and all(_is_flat(inner) for inner in value.values()):
-                cells.update((f"{key} {inner}", _flat(cell)) for inner, cell in value.items())
+            if isinstance(value, dict) and all(map(_is_flat, value.values())):
+                if key in own:
+                    cells.update((f"{key} {inner}", _flat(cell)) for inner, cell in value.items())
+                else:
+                    cells[key] = " ".join(_name_cell(inner, cell) for inner, cell in value.items())
             elif _is_flat(value):
                 cells[key] = _flat(value)
             else:
@@ -266,6 +283,22 @@ def _rows(data: dict[str, Any] | list[Any]) -> list[dict[str, str]] | None:
     columns = {column for cells in rows for column in cells}
     filled = sum(map(len, rows))
     return rows if len(columns) <= _MOST_COLUMNS and 2 * filled >= len(rows) * len(columns) else None
+
+
+def _find_columns_inside(rows: list[dict[str, Any]]) -> set[str]:
+    """Returns the keys of objects in the rows that hold the same things in each row: those make columns of their own."""
+    inside: dict[str, set[tuple[str, ...]]] = {}
+    for row in rows:
+        for key, value in row.items():
+            if isinstance(value, dict):
+                inside.setdefault(key, set()).add(tuple(value))
+    return {key for key, kinds in inside.items() if len(kinds) == 1}
+
+
+def _name_cell(key: str, value: Any) -> str:
+    """Returns a value that stands among others in one cell: words say what they are, anything else with its name."""
+    told = _flat(value)
+    return told if isinstance(value, str) and any(map(str.isalpha, told)) else f"{key} {told}"
 
 
 def _lay_out_table(rows: list[dict[str, str]], name: str) -> list[str]:

@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from functools import cached_property
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
-from penstock.conversation.message import Message, Role
+from penstock.conversation.message import Message, Opaque, Role
+from penstock.conversation.pairing import calls_by_id
 from penstock.conversation.speakers import people_in
 from penstock.writing.ledger import FactKind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from penstock.conversation.dialects.base import Dialect
+    from penstock.conversation.message import ToolCall
     from penstock.redaction import Redactor
     from penstock.writing.ledger import Fact
     from penstock.writing.reading import Index, Reading
 
-__all__ = ["FACTS_OF", "MODEL", "WRITTEN_BY", "Cuts", "Transcript"]
+__all__ = [
+    "FACTS_OF",
+    "MODEL",
+    "WRITTEN_BY",
+    "Cuts",
+    "Landmarks",
+    "Transcript",
+    "count_same",
+    "find_landmarks",
+]
 
 WRITTEN_BY = "by"  # the attribute of a handoff's mark that says who wrote its sections,
 MODEL = "model"  # and its value where a model did
@@ -29,7 +44,50 @@ _LASTING = frozenset({FactKind.CONSTRAINT, FactKind.HOUSE_RULE, FactKind.SKILL})
 _SHORTEST_TAIL = 3  # messages
 
 
-class Transcript(msgspec.Struct, frozen=True, eq=False):
+class Landmarks(msgspec.Struct, frozen=True, eq=False):
+    """The positions in a list of messages that planning asks for again and again, and the calls by their ids."""
+
+    messages: Sequence[Message]
+    people: list[int]
+    """Where a person speaks."""
+    users: list[int]
+    """All messages of the user's role, be it a harness that speaks."""
+    opaque: list[int]
+    """Where a part stands that only its provider reads."""
+    calls: dict[str, ToolCall]
+    """Every call by its id; where an id was used twice, the later call."""
+
+
+def find_landmarks(messages: Sequence[Message], earlier: Landmarks | None = None) -> Landmarks:
+    """Returns the landmarks of a list. Where it begins with the very messages of an earlier one, only the rest is looked at."""
+    same = 0 if earlier is None else count_same(earlier.messages, messages)
+    if earlier is None or not same:
+        earlier, same = Landmarks((), [], [], [], {}), 0
+    fresh = messages[same:]
+    # Who speaks in a message may depend on the one after it, which the last of the earlier ones did not have.
+    settled = max(0, same - 1)
+    people = earlier.people[: bisect_left(earlier.people, settled)]
+    people += people_in(messages, settled)
+    users = earlier.users[: bisect_left(earlier.users, same)]
+    users += (place for place, one in enumerate(fresh, same) if one.role is Role.USER)
+    opaque = earlier.opaque[: bisect_left(earlier.opaque, same)]
+    opaque += (
+        place for place, one in enumerate(fresh, same) if any(type(part) is Opaque for part in one.parts)
+    )
+    # In a list that was cut short, of two calls with one id the earlier one may be the last that is left.
+    grown = same == len(earlier.messages)
+    calls = earlier.calls | calls_by_id(fresh) if grown else calls_by_id(messages)
+    return Landmarks(messages, people, users, opaque, calls)
+
+
+def count_same(one: Sequence[Message], other: Sequence[Message]) -> int:
+    """Returns the number of messages at the start of both lists that are the same objects."""
+    if all(map(is_, one, other)):
+        return min(len(one), len(other))
+    return next(place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] is not pair[1])
+
+
+class Transcript(msgspec.Struct, frozen=True, eq=False, dict=True):
     """A legal list of messages of one dialect, read and weighed.
 
     `origins` are what the messages came as: the objects or bytes given this time, None for one that is ours.
@@ -45,6 +103,23 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
     index: Index
     legal: tuple[int, ...]
     handoffs: tuple[int, ...]
+    known_landmarks: Landmarks | None = None
+    """Where the caller knows them."""
+
+    @cached_property
+    def landmarks(self) -> Landmarks:
+        """The positions that planning asks for."""
+        return self.known_landmarks or find_landmarks(self.messages)
+
+    @property
+    def people(self) -> list[int]:
+        """The positions of the messages in which a person speaks, in order."""
+        return self.landmarks.people
+
+    @cached_property
+    def place_of(self) -> dict[int, int]:
+        """The position of each message by its number; of handoffs, which all have 0, the last one's."""
+        return {number: place for place, number in enumerate(self.numbers)}
 
     @property
     def total_tokens(self) -> int:
@@ -70,21 +145,22 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
     def facts(self, redactor: Redactor, newest: int = FACTS_OF) -> list[Fact]:
         """Returns the facts of the messages with their numbers: all of the user, the rest of the `newest`."""
         recent = len(self.messages) - newest
-        people = set(people_in(self.messages))
+        people = set(self.people)
         found: list[Fact] = []
-        for place, message in enumerate(self.messages):
-            if place >= recent or message.role is Role.USER:
-                found += (
-                    msgspec.structs.replace(fact, number=self.numbers[place])
-                    for fact in self.readings[place].facts(message, redactor)
-                    if (place >= recent or fact.kind in _LASTING)
-                    and (fact.kind is not FactKind.CONSTRAINT or place in people)
-                )
+        users = self.landmarks.users
+        older = users[: bisect_left(users, recent)]
+        for place in (*older, *range(max(0, recent), len(self.messages))):
+            found += (
+                msgspec.structs.replace(fact, number=self.numbers[place])
+                for fact in self.readings[place].facts(self.messages[place], redactor)
+                if (place >= recent or fact.kind in _LASTING)
+                and (fact.kind is not FactKind.CONSTRAINT or place in people)
+            )
         return found
 
 
 class Cuts(msgspec.Struct, frozen=True):
-    """Where a list may be cut into a head that stays, a middle that gives way and a tail that stays.
+    """The places where a list may be cut into a head that stays, a middle that gives way and a tail that stays.
 
     `legal` are the cuts that every rule of the dialect allows, `before` the tokens before each message, and one more for
     the end.

@@ -16,9 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = [
+    "BEFORE_VALUES",
+    "BEHIND_VALUES",
+    "LONGEST_VALUE",
+    "NO_SUBJECT",
     "PHRASE",
     "QUOTES",
     "SEPARATORS",
+    "SHORTEST_WORD",
+    "STEM",
+    "parts_of_paths",
     "plain_stem",
     "plain_words",
     "sub_words",
@@ -40,11 +47,13 @@ _SUB_WORD = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{3,}|\d{3,}|[^\W\d_a-zA-Z]{2,}")
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uff00-\uffef]+")
 # Digits, an inner _ or ., a change of case inside, @ or #, or all capitals.
 _is_marked = re.compile(r"\d|[^_]_+[^_]|[^.]\.+[^.]|[a-z][A-Z]|[A-Z]{2}[a-z]|[@#]|^[A-Z]{3,}$").search
-_NAME_LIKE = re.compile(r"(?<!\S)(?:\S*[_/\\.@#\d]\S*|\S*[a-z][A-Z]\S*)")
-_SHORTEST_WORD = 4
+_is_name_like = re.compile(r"[_/\\.@#\d]|[a-z][A-Z]").search
+SHORTEST_WORD = 4
 _PLAIN_WORD = re.compile(r"[^\W\d_]{4,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}")
-_LONGEST = 200
-_STEM = 6  # characters by which plain words are compared
+LONGEST_VALUE = 200
+BEHIND_VALUES = ".-+/\\%~$"  # marks at the end of a token that are no part of its value
+BEFORE_VALUES = "+%"
+STEM = 6  # characters by which plain words are compared
 _WORDS_WITHOUT_SUBJECT = """
 about after again also because been before being below could does done each else ever every first from
 give good have here into just keep know last like long make many more most much need never next only
@@ -52,7 +61,7 @@ other over please same should some still such sure take than that their them the
 things this those through today under until very want well were what when where which while will with
 without would your yourself
 """
-_NO_SUBJECT = frozenset(_WORDS_WITHOUT_SUBJECT.split())
+NO_SUBJECT = frozenset(_WORDS_WITHOUT_SUBJECT.split())
 
 
 def tokens_of(text: str) -> list[str]:
@@ -77,7 +86,9 @@ def values_of_each(tokens: Iterable[str]) -> tuple[list[str], list[int]]:
     count, add = counts.append, values.append
     for token in tokens:
         if token.isascii() and (token.isidentifier() or token.isalnum()):
-            if 2 < len(token) <= _LONGEST and not (token.isalpha() and (token.islower() or token.istitle())):
+            if 2 < len(token) <= LONGEST_VALUE and not (
+                token.isalpha() and (token.islower() or token.istitle())
+            ):
                 add(token)
                 count(1)
             else:
@@ -102,7 +113,7 @@ def values_in_token(token: str) -> list[str]:
     """Returns the values in one token: a name, a path and the name at its end, a dotted name and its parts."""
     if _is_plain_name(token):
         return [token]
-    if len(token) > _LONGEST or (token.isascii() and token.isalpha()):
+    if len(token) > LONGEST_VALUE or (token.isascii() and token.isalpha()):
         return []
     if not token.isascii() and _UNSPACED.search(token):
         return [value for piece in _UNSPACED.split(token) if piece for value in values_in_token(piece)]
@@ -111,7 +122,7 @@ def values_in_token(token: str) -> list[str]:
 
 def _is_plain_name(token: str) -> bool:
     """Returns True if the token is a value and nothing in it is to be taken apart: the common case, told quickly."""
-    if not 2 < len(token) <= _LONGEST or not token.isascii():
+    if not 2 < len(token) <= LONGEST_VALUE or not token.isascii():
         return False
     if token.isalpha():
         return not (token.islower() or token.istitle())
@@ -120,7 +131,7 @@ def _is_plain_name(token: str) -> bool:
 
 def _in_marked(token: str) -> list[str]:
     """Returns the values in a token with marks inside or around it."""
-    bare = token.rstrip(".-+/\\%~$").lstrip("+%")
+    bare = token.rstrip(BEHIND_VALUES).lstrip(BEFORE_VALUES)
     if bare.startswith("--"):
         bare = bare.lstrip("-")
         return ["--" + bare] if len(bare) > 2 else []
@@ -136,6 +147,29 @@ def _in_marked(token: str) -> list[str]:
     return [bare, *[part for part in bare.split(".") if len(part) > 3 and _is_name(part)]]
 
 
+def parts_of_paths(text: str) -> list[str]:
+    """Returns what else a reader finds in the paths of a text: folders, the ends that relative paths are, stems of names.
+
+    They are values only where the conversation names them as well.
+    """
+    if "/" not in text:
+        return []
+    parts: list[str] = []
+    for token in tokens_of(text):
+        at = token.find("/", 1)
+        if at < 0 or len(token) > LONGEST_VALUE:
+            continue
+        path = token.rstrip(".-+/\\%~$").lstrip(".-+%~$")
+        at = path.find("/", 1)
+        while at > 0:
+            parts += (path[:at], path[at + 1 :])
+            at = path.find("/", at + 1)
+        stem = path.rpartition("/")[2].rpartition(".")[0]
+        if len(stem) > 3:
+            parts.append(stem)
+    return parts
+
+
 def sub_words(text: str) -> set[str]:
     """Returns the words inside names: `getUserName` and `user_name` both hold `user`."""
     return {word.lower() for word in _SUB_WORD.findall(text)}
@@ -143,21 +177,23 @@ def sub_words(text: str) -> set[str]:
 
 def plain_stem(token: str) -> str:
     """Returns the beginning of an ordinary word that may name a subject, by which it is compared; empty for any other token."""
-    if len(token) < _SHORTEST_WORD or not token.isalpha():
+    if len(token) < SHORTEST_WORD or not token.isalpha():
         return ""
     word = token.lower()
-    return "" if word in _NO_SUBJECT else word[:_STEM]
+    return "" if word in NO_SUBJECT else word[:STEM]
 
 
 def plain_words(text: str, most: int) -> int:
     """Returns how many different ordinary words stand in the text, beside its names and numbers; `most` or more is `most`."""
     words: set[str] = set()
-    for word in text.split():  # most lines have some words that stand alone, and need no closer look
-        if len(word) >= _SHORTEST_WORD and word.isalpha() and word.islower():
+    for word in text.split():
+        if len(word) >= SHORTEST_WORD and word.isalpha() and word.islower():  # most lines have some of these
             words.add(word)
-            if len(words) >= most:
-                return most
-    return min(most, len(set(_PLAIN_WORD.findall(_NAME_LIKE.sub(" ", text).lower()))))
+        elif not _is_name_like(word):
+            words.update(_PLAIN_WORD.findall(word.lower()))
+        if len(words) >= most:
+            return most
+    return len(words)
 
 
 def _in_path(path: str) -> list[str]:

@@ -17,6 +17,7 @@ from penstock.redaction import REDACTED
 from penstock.writing.constraints import sentences
 from penstock.writing.handoff import HandoffSection
 from penstock.writing.state import State, contradicts
+from penstock.writing.stubs import shorten
 from penstock.writing.values import PHRASE, SEPARATORS, tokens_of, values_in_phrase, values_in_token
 
 if TYPE_CHECKING:
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
 __all__ = ["STRUCK", "Checked", "KnownSource", "Verified", "check_prose", "strike_unknown"]
 
 STRUCK = "[struck]"
+_MOST_STRUCK, _STRUCK_CHARS = 40, 160  # of what was struck, for people
 _HANDLE = re.compile(r"m\d+")
-_CUT = re.compile(r"\S*…\S*")  # what we cut short says so itself
+_CUT = re.compile(r"(?<!\S)[^\s…]*+…\S*")  # what we cut short says so itself
 _QUOTED = re.compile(
     r"[“„«]([^“”„«»\n]{3,70})[”“»]|‘([^‘’\n]{3,70})’|『([^』\n]{2,70})』|「([^」\n]{2,70})」|`([^`\n]{2,70})`"
 )
-_CALLED = re.compile(r"([^\W\d]\w+)\(\)")
+_CALLED = re.compile(r"(?<!\w)([^\W\d]\w++)\(\)")
 _TOKEN = re.compile("[^" + re.escape("".join(map(chr, SEPARATORS))) + "]+")
 _GROUPED = re.compile(r"(?<![\w.,])\d{1,3}(?:[,_\u00a0\u202f]\d{3})+(?![\w,])")
 _EDGES = ".,;:!?()[]{}<>*=|&^%+~$/\\-#@\"'`"
@@ -61,12 +63,14 @@ class Verified(msgspec.Struct, frozen=True):
 class Checked(msgspec.Struct, frozen=True):
     """Entries that say only what the source says, and how many values had to be struck for that.
 
-    `open_turns` are the messages that the model named as requests not fulfilled yet.
+    `open_turns` are the messages that the model named as requests not fulfilled yet. `struck_texts` is what was struck,
+    for people: values, and entries that went as a whole, each cut short, not more than a few.
     """
 
     entries: tuple[HandoffEntry, ...]
     struck: int
     open_turns: tuple[int, ...] = ()
+    struck_texts: tuple[str, ...] = ()
 
 
 class KnownSource(msgspec.Struct, frozen=True, eq=False):
@@ -84,7 +88,7 @@ class KnownSource(msgspec.Struct, frozen=True, eq=False):
     demands: Sequence[str] | None = None
     state: State = State()
 
-    def missing(self, claims: Iterable[str]) -> set[str]:
+    def find_missing(self, claims: Iterable[str]) -> set[str]:
         """Returns the claims that stand nowhere in the source."""
         left = {claim for claim in claims if claim not in self.known}
         for text in self.texts:
@@ -125,9 +129,12 @@ def check_prose(prose: Prose, source: KnownSource, redactor: Redactor) -> Checke
     """
     clean = [_without_secrets(entry, source.secrets, redactor) for entry in prose.entries]
     held = [entry for entry in clean if not contradicts(source.state, entry) and _is_demanded(entry, source)]
+    texts = [entry.text for entry in clean if entry not in held]
     invented, clean = len(clean) - len(held), held
     claims = [_claims(entry.text) for entry in clean]
-    missing = source.missing({claim for some in claims for claim in some if not _HANDLE.fullmatch(claim)})
+    missing = source.find_missing(
+        {claim for some in claims for claim in some if not _HANDLE.fullmatch(claim)}
+    )
     missing |= {
         claim
         for some in claims
@@ -143,8 +150,14 @@ def check_prose(prose: Prose, source: KnownSource, redactor: Redactor) -> Checke
             kept.append(entry)
         elif 2 * len(lost) < len(some):
             kept.append(msgspec.structs.replace(entry, text=_strike(entry.text, lost).text))
+            texts += sorted(lost)
+        else:
+            texts.append(entry.text)
     return Checked(
-        tuple(_without_false_number(entry, source.numbers) for entry in kept), struck, prose.open_turns
+        tuple(_without_false_number(entry, source.numbers) for entry in kept),
+        struck,
+        prose.open_turns,
+        tuple(shorten(" ".join(text.split()), _STRUCK_CHARS) for text in texts[:_MOST_STRUCK]),
     )
 
 

@@ -16,24 +16,40 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections import Counter, defaultdict
 from enum import IntEnum, IntFlag
-from itertools import accumulate, islice
+from itertools import accumulate, count, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
 
-from penstock.writing.values import PHRASE, QUOTES, SEPARATORS, plain_stem, values_in, values_of_each
+from penstock.writing.token_values import CLASSES, LETTERS, UNDERSCORE, gather, lay_tokens, read_tokens
+from penstock.writing.values import (
+    NO_SUBJECT,
+    PHRASE,
+    QUOTES,
+    SEPARATORS,
+    SHORTEST_WORD,
+    STEM,
+    plain_stem,
+    tokens_of,
+    values_in_phrase,
+    values_in_token,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
+
+    from penstock.writing.token_values import LaidTokens
 
 __all__ = [
     "BUCKETS",
     "IS_KEY",
     "LONGEST_SHAPE",
+    "RELATION_STEPS",
     "SHAPES",
     "UNKNOWN",
     "FoundValues",
@@ -45,7 +61,8 @@ __all__ = [
     "Vocabulary",
     "bucket",
     "find_words",
-    "sorted_distinct",
+    "holds_each",
+    "sort_distinct",
 ]
 
 
@@ -63,7 +80,7 @@ class Kind(IntEnum):
 
 
 class ValueLabel(IntFlag):
-    """What the word before a value says it is: `order_id 4711`, `price: 12.50`, `def parse_date`."""
+    """The kind that the word before a value names: `order_id 4711`, `price: 12.50`, `def parse_date`."""
 
     IDENTIFIER = 1
     AMOUNT = 2
@@ -177,7 +194,8 @@ class Vocabulary:
     def _codes_of(self, tokens: list[str]) -> NDArray[np.int64]:
         """Returns the number of each token; new ones are read."""
         codes = np.fromiter(map(self._tokens.__getitem__, tokens), np.int64, len(tokens))
-        self._read_fresh()
+        if fresh := self._tokens.take_fresh():
+            self._read(fresh)
         return codes
 
     def _values_of(
@@ -199,13 +217,14 @@ class Vocabulary:
         labels = np.frombuffer(self._tokens.labels, np.uint8)[before_it]
         return np.repeat(np.cumsum(codes == 0), counts), held, np.repeat(labels, counts)
 
-    def _read_fresh(self) -> None:
-        """Read the tokens that were met for the first time: their values get numbers, new ones are looked at."""
+    def _read(self, fresh: list[str]) -> None:
+        """Read tokens that were met for the first time: their values get numbers, new ones are looked at."""
         tokens = self._tokens
-        values, counts = values_of_each(tokens.fresh)
-        tokens.labels.extend(map(_label_of, tokens.fresh))
-        tokens.words.extend(_buckets(list(map(plain_stem, tokens.fresh))))
-        tokens.fresh.clear()
+        laid = lay_tokens(fresh) if all(map(str.isascii, fresh)) else None
+        values, counts = read_tokens(fresh, laid)
+        labels, words = _describe(laid) if laid is not None else _describe_each(fresh)
+        tokens.labels.frombytes(labels.tobytes())
+        tokens.words.frombytes(words.tobytes())
         tokens.first.extend(islice(accumulate(counts, initial=tokens.first[-1]), 1, None))
         interned = self._interner.intern(np.fromiter(map(hash, values), np.int64, len(values)))
         tokens.held.frombytes(interned.numbers.astype(np.intc).tobytes())
@@ -214,13 +233,35 @@ class Vocabulary:
 
     def numbers_of(self, values: Iterable[str]) -> NDArray[np.int32]:
         """Returns the numbers of those values that were met before, sorted. No value gets a new number."""
-        hashes = np.fromiter(map(hash, values), np.int64)
-        numbers = self._interner.look_up(hashes)
+        numbers = self.look_up(values)
         return np.sort(numbers[numbers != UNKNOWN])
 
-    def known_in(self, texts: Iterable[str]) -> NDArray[np.int32]:
+    def numbers_of_each(self, groups: Sequence[Sequence[str]]) -> list[list[int]]:
+        """Returns for each group of values the numbers of those that were met before."""
+        numbers = iter(self.look_up(value for group in groups for value in group).tolist())
+        return [[n for n in islice(numbers, len(group)) if n != UNKNOWN] for group in groups]
+
+    def look_up(self, values: Iterable[str]) -> NDArray[np.int32]:
+        """Returns the number of each value, UNKNOWN for one that was not met before."""
+        return self._interner.look_up(np.fromiter(map(hash, values), np.int64))
+
+    def find_known(self, texts: Iterable[str]) -> NDArray[np.int32]:
         """Returns the numbers of the values that stand in these texts and were met before, sorted."""
-        return self.numbers_of({value for text in texts for value in values_in(text)})
+        texts = list(texts)
+        tokens = list({token for text in texts for token in tokens_of(text)})
+        codes = list(map(self._tokens.get, tokens))  # what is quoted was read, and most of it of late
+        first, held = self._tokens.first, self._tokens.held
+        known = [number for code in codes if code for number in held[first[code] : first[code + 1]]]
+        others = {
+            value
+            for token, code in zip(tokens, codes, strict=True)
+            if code is None
+            for value in values_in_token(token)
+        }
+        phrases = {
+            value for text in texts for phrase in PHRASE.findall(text) for value in values_in_phrase(phrase)
+        }
+        return np.union1d(np.array(known, np.int32), self.numbers_of(others | phrases))
 
     def kinds(self) -> NDArray[np.int8]:
         """Returns the `Kind` of each value, by its number."""
@@ -238,30 +279,36 @@ class Vocabulary:
         """Returns how many words each value has, by its number; 1 for one without."""
         return self._word_count
 
-    def relation(self, words: Mapping[str, float]) -> NDArray[np.float32]:
-        """Returns for each value the mean weight of its words. `words` are lower case; others weigh nothing."""
-        weighed: dict[int, float] = {}
-        for number, weight in zip(_buckets(list(words)), words.values(), strict=True):
-            weighed[number] = weighed.get(number, 0.0) + weight
-        buckets = np.array(sorted(weighed), np.uint16)
-        weights = np.array([weighed[one] for one in sorted(weighed)], np.float32)
-        total = np.zeros(len(self), np.float32)
+    def relation(self, words: Iterable[str]) -> NDArray[np.int32]:
+        """Returns for each value the share of its words that are among these, in steps of 1/64. They are in lower case."""
+        shared = Counter(_buckets(list(words)))  # two words may share a number, which then counts twice
+        found = np.zeros(len(self), np.int32)
+        for times in set(shared.values()):
+            buckets = sorted(number for number, many in shared.items() if many == times)
+            owners = self._find_owners(np.array(buckets, np.uint16))
+            np.add.at(found, owners, np.full(len(owners), times, np.int32))
+        case = np.minimum(self._word_count, _MANY_WORDS)
+        case += np.minimum(found, _MANY_WORDS) << _WORDS_BITS
+        share: NDArray[np.int32] = _SHARES.take(case)
+        long = np.flatnonzero((found >= _MANY_WORDS) | (self._word_count >= _MANY_WORDS))
+        share[long] = _share(found[long], self._word_count[long])
+        return share
+
+    def _find_owners(self, buckets: NDArray[np.uint16]) -> NDArray[np.int32]:
+        """Returns the values that hold these words, one for each word of a value."""
+        runs: list[NDArray[np.int32]] = []
         for word_piece, owner_piece in zip(self._word, self._owner, strict=True):
-            # The rows of bucket b are first[b] to first[b] + counts[b]; `some` are the indices of all of
-            # them.
-            first = np.searchsorted(word_piece, buckets)
-            counts = np.searchsorted(word_piece, buckets, "right") - first
-            some = np.arange(int(counts.sum())) + np.repeat(first - (np.cumsum(counts) - counts), counts)
-            np.add.at(total, owner_piece[some], np.repeat(weights, counts))
-        total /= self._word_count
-        return total
+            first = np.searchsorted(word_piece, buckets).tolist()
+            after = np.searchsorted(word_piece, buckets, "right").tolist()
+            runs += (owner_piece[start:end] for start, end in zip(first, after, strict=True) if end > start)
+        return np.concatenate(runs) if runs else np.zeros(0, np.int32)
 
     def _look_at(self, fresh: list[str]) -> None:
         """Work out kinds and words of values that were just met."""
         joined = "\n".join([*fresh, ""])
         words = find_words(joined)
-        count = np.bincount(words.owners, minlength=len(fresh))
-        self._word_count = np.concatenate([self._word_count, np.maximum(count, 1).astype(np.int32)])
+        of_each = np.bincount(words.owners, minlength=len(fresh))
+        self._word_count = np.concatenate([self._word_count, np.maximum(of_each, 1).astype(np.int32)])
         self._add_words(words.buckets, words.owners + np.int32(len(self._kinds)))
         data = np.frombuffer(joined.encode(errors="replace"), np.uint8)
         kinds, shapes = _looks(data)
@@ -277,13 +324,88 @@ class Vocabulary:
         self._owner.append(owner[order])
 
 
+RELATION_STEPS = 64
+_WORDS_BITS = 6
+_MANY_WORDS = (1 << _WORDS_BITS) - 1  # few values have as many
+
+
+def _share(found: NDArray[np.integer], of: NDArray[np.integer]) -> NDArray[np.int32]:
+    """Returns the quotients in steps, as they are in single precision, so that all platforms round alike."""
+    quotients = (found / of).astype(np.float32)
+    result: NDArray[np.int32] = np.rint(quotients * np.float32(RELATION_STEPS)).astype(np.int32)
+    return result
+
+
+# By found << 6 | of, for fewer than 63 of each. A value has at least one word.
+_SHARES = _share(
+    np.arange(1 << 2 * _WORDS_BITS) >> _WORDS_BITS,
+    np.maximum(np.arange(1 << 2 * _WORDS_BITS) & _MANY_WORDS, 1),
+)
+
+
 def _label_of(token: str) -> int:
     """Returns what the token, or the last word in it, says of a value behind it."""
     word = token.rpartition("_")[2]
     return _LABELS.get(word.lower(), ValueLabel.IDENTIFIER if word[-2:] in {"Id", "ID"} else 0)
 
 
-class _Tokens(dict[str, int]):
+def _pack(word: str) -> int:
+    """Returns a number for a word of ASCII letters, whatever their case: five bits for each, of at most twelve."""
+    return sum((ord(letter) & 31) << 5 * place for place, letter in enumerate(word))
+
+
+_LONGEST_PACKED = 12
+_PACKED_LABELS = np.array(sorted((_pack(word), label) for word, label in _LABELS.items()), np.int64)
+_PACKED_NO_SUBJECT = np.array(sorted(map(_pack, NO_SUBJECT)), np.int64)
+
+
+def _describe_each(tokens: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
+    """Returns the label of each token, and the bucket of each that is a plain word, 0 for any other."""
+    beyond = [token for token in tokens if not token.isascii()]
+    is_beyond = ~np.fromiter(map(str.isascii, tokens), np.bool_, len(tokens))
+    labels, words = np.zeros(len(tokens), np.uint8), np.zeros(len(tokens), np.uint16)
+    labels[is_beyond] = list(map(_label_of, beyond))
+    words[is_beyond] = _buckets(list(map(plain_stem, beyond)))
+    if len(beyond) < len(tokens):
+        described = _describe(lay_tokens([token for token in tokens if token.isascii()]))
+        labels[~is_beyond], words[~is_beyond] = described
+    return labels, words
+
+
+def _describe(laid: LaidTokens) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
+    """Returns what `_label_of` and `plain_stem` say of tokens that lie side by side."""
+    _, data, starts, ends, has = laid
+    is_id = (data[ends - 1] | 32 == ord("d")) & (data[np.maximum(ends - 2, starts)] == ord("I"))
+    labels = (is_id * ValueLabel.IDENTIFIER).astype(np.uint8)
+    # The last word of each token: what stands behind its last underscore.
+    tails = starts.copy()
+    joined = np.flatnonzero(has & UNDERSCORE)
+    if len(joined):
+        underscores = np.where(data == ord("_"), np.arange(len(data)), -1)
+        tails[joined] = np.maximum.reduceat(underscores, starts)[joined] + 1
+    packed = np.zeros(len(starts), np.int64)
+    short = np.flatnonzero((ends > tails) & (ends - tails <= _LONGEST_PACKED))
+    if len(short):
+        places, firsts, sizes = gather(tails[short], ends[short])
+        within = np.arange(len(places)) - np.repeat(firsts, sizes)
+        letters = np.add.reduceat((data[places] & 31).astype(np.int64) << 5 * within, firsts)
+        of_letters = np.bitwise_or.reduceat(CLASSES[data[places]], firsts) & ~np.uint8(LETTERS) == 0
+        packed[short] = letters * of_letters
+    rows = np.searchsorted(_PACKED_LABELS[:, 0], packed).clip(max=len(_PACKED_LABELS) - 1)
+    known = _PACKED_LABELS[rows, 0] == packed
+    labels[known] = _PACKED_LABELS[rows[known], 1]
+    words = np.zeros(len(starts), np.uint16)
+    is_word = ((has & ~np.uint8(LETTERS)) == 0) & (ends - starts >= SHORTEST_WORD)
+    rows = np.searchsorted(_PACKED_NO_SUBJECT, packed).clip(max=len(_PACKED_NO_SUBJECT) - 1)
+    plain = np.flatnonzero(is_word & (_PACKED_NO_SUBJECT[rows] != packed))
+    if len(plain):
+        stems = gather(starts[plain], np.minimum(ends[plain], starts[plain] + STEM))
+        within = np.arange(len(stems.places)) - np.repeat(stems.firsts, stems.sizes)
+        words[plain] = _hash_words(data[stems.places] | np.uint8(32), stems.firsts, within)
+    return labels, words
+
+
+class _Tokens(defaultdict[str, int]):
     """A number for each token of late, and the values that each holds.
 
     Looking up a new token gives it the next number, so that a whole text is looked up by one `map`; its
@@ -293,7 +415,6 @@ class _Tokens(dict[str, int]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.fresh: list[str] = []  # tokens that have a number and were not read yet
         self.held = array("i")
         self.first = array("i")
         self.labels = array("B")  # what each token says of a value behind it
@@ -303,16 +424,18 @@ class _Tokens(dict[str, int]):
     def forget(self) -> None:
         """Start anew: tokens are cheap to read again and many to remember."""
         self.clear()
+        self.default_factory = count(1).__next__
         self[_END] = 0
         del self.held[:]
         self.first[:] = array("i", [0, 0])
         self.labels[:] = array("B", [0])
         self.words[:] = array("H", [0])
 
-    def __missing__(self, token: str) -> int:
-        number = self[token] = len(self)
-        self.fresh.append(token)
-        return number
+    def take_fresh(self) -> list[str]:
+        """Returns the tokens that have a number and were not read yet, in the order of meeting."""
+        fresh = list(islice(reversed(self), len(self) - len(self.labels)))
+        fresh.reverse()
+        return fresh
 
 
 class Interned(NamedTuple):
@@ -518,7 +641,15 @@ def _hash_words(
     return (mixed >> np.uint64(48)).astype(np.uint16)
 
 
-def sorted_distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+def holds_each(ordered: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Returns for each number whether it is one of those, which are in ascending order."""
+    if not len(ordered):
+        return np.zeros(len(numbers), np.bool_)
+    found: NDArray[np.bool_] = ordered.take(np.searchsorted(ordered, numbers), mode="clip") == numbers
+    return found
+
+
+def sort_distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Returns each number once, in order. Sorting beats `np.unique` by far on lists with many repeats."""
     ordered = np.sort(numbers)
     fresh = np.ones(len(ordered), np.bool_)

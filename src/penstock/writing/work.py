@@ -15,8 +15,7 @@ import numpy as np
 from penstock.conversation.dialects.protocol import read_words
 from penstock.conversation.handles import name_message
 from penstock.conversation.message import Image, Opaque, Reasoning, Role, Summary, Text, ToolCall, ToolResult
-from penstock.conversation.pairing import calls_by_id
-from penstock.conversation.speakers import Voice, part_voices, people_in
+from penstock.conversation.speakers import Voice, part_voices
 from penstock.writing.choice import begin_choice, join_excerpts
 from penstock.writing.handoff import HandoffSection, header_of
 from penstock.writing.reading import Speaker, spoken_text
@@ -96,7 +95,7 @@ class WorkMaker:
         self._focus = beside.focus
         self._tokenizer = tokenizer
         self._redactor = redactor
-        self._calls = calls_by_id(transcript.messages)
+        self._calls = transcript.landmarks.calls
         self._request = beside.request
         handoffs = set(transcript.handoffs)
         self._gone = [
@@ -113,7 +112,7 @@ class WorkMaker:
             turns=tuple(self._turns(self._parts)),
             previous=self._previous(),
             request=self._live_request(),
-            asked=self._asked(),
+            asked=self._list_asked(),
             focus=self._focus,
             prose_tokens=prose_tokens,
         )
@@ -125,7 +124,7 @@ class WorkMaker:
             turns = list(self._turns(partial(self._clip_parts, limit=limit, lines={})))
             left = room_tokens - sum(turn.tokens for turn in turns)
             if left > 0:
-                lines = self._needed_lines(left)
+                lines = self._choose_needed_lines(left)
                 turns = list(self._turns(partial(self._clip_parts, limit=limit, lines=lines)))
                 break
         return msgspec.structs.replace(work, turns=_newest(turns, room_tokens))
@@ -140,14 +139,14 @@ class WorkMaker:
     def _parts(self, place: int) -> Iterator[str]:
         message, number = self._transcript.messages[place], self._transcript.numbers[place]
         for part in message.parts:
-            for label, text in self._said(message, part):
+            for label, text in self._split_speakers(message, part):
                 if text.strip():
                     yield f"{header_of(number, label)}\n{self._redactor.redact(text)}"
 
     def _clip_parts(self, place: int, limit: int, lines: dict[tuple[int, str], str]) -> Iterator[str]:
         message, number = self._transcript.messages[place], self._transcript.numbers[place]
         for part in message.parts:
-            for label, text in self._said(message, part):
+            for label, text in self._split_speakers(message, part):
                 if isinstance(part, (ToolResult, Opaque)):
                     tag = part.call_id if isinstance(part, ToolResult) else part.kind
                     chosen = lines.get((place, tag), "")
@@ -160,7 +159,7 @@ class WorkMaker:
                     clipped = clip(clean, limit, self._tokenizer.count, f"m{number}")
                     yield f"{header_of(number, label)}\n{clipped}"
 
-    def _said(self, message: Message, part: Part) -> list[tuple[str, str]]:
+    def _split_speakers(self, message: Message, part: Part) -> list[tuple[str, str]]:
         """Returns each speaker of a part, in words, and the text."""
         if isinstance(part, Text) and message.role is Role.USER:
             return [
@@ -187,7 +186,7 @@ class WorkMaker:
             case Summary(text=text):
                 return "handoff", text
 
-    def _needed_lines(self, room: int) -> dict[tuple[int, str], str]:
+    def _choose_needed_lines(self, room: int) -> dict[tuple[int, str], str]:
         """Returns the most needed lines of the results, by message and call, within `room` tokens."""
         transcript = self._transcript
         index = transcript.index
@@ -231,10 +230,10 @@ class WorkMaker:
         number = self._transcript.numbers[self._request]
         return clip(text, _REQUEST_TOKENS, self._tokenizer.count, name_message(number))
 
-    def _asked(self) -> tuple[tuple[int, str], ...]:
+    def _list_asked(self) -> tuple[tuple[int, str], ...]:
         transcript = self._transcript
         asked: list[tuple[int, str]] = []
-        for place in reversed(people_in(transcript.messages)):
+        for place in reversed(transcript.people):
             text = " ".join(spoken_text(transcript.messages[place]).split())
             if text and transcript.numbers[place]:
                 asked.append((transcript.numbers[place], self._redactor.redact(text)[:_FIRST_WORDS]))

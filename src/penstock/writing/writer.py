@@ -38,7 +38,7 @@ PROSE_SHARE = 0.35  # of a handoff: what a model may write; the rest is facts, i
 
 
 class HandoffAims(msgspec.Struct, frozen=True, eq=False):
-    """What a handoff gives its room to. The defaults are for a live conversation, whose future is unknown."""
+    """The aims that a handoff gives its room to. The defaults are for a live conversation, whose future is unknown."""
 
     importance: Importance | None = None
     """Scores how likely each value is needed; None for `score_values`."""
@@ -89,6 +89,8 @@ class Surroundings(msgspec.Struct, frozen=True, eq=False):
     """The stubs and clipped texts of those that stay otherwise."""
     focus: str = ""
     """A topic to keep in more detail; empty for none."""
+    fill: bool = False
+    """True where room is left and no message that is out would fit it whole: then plain sentences are quoted, too."""
 
 
 class HandoffText(msgspec.Struct, frozen=True, eq=False):
@@ -99,6 +101,8 @@ class HandoffText(msgspec.Struct, frozen=True, eq=False):
     """The number of excerpts of each message that stand in it, by position."""
     struck: int = 0
     """The number of values that were struck because the conversation does not hold them."""
+    struck_texts: tuple[str, ...] = ()
+    """Those of a model's words, for people: values, and entries that went as a whole."""
 
 
 class HandoffWriter(Protocol):

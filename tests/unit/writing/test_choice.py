@@ -105,6 +105,25 @@ def test_a_bare_value_is_still_worth_its_words():
     assert len(choice.order) == 1
 
 
+def test_a_path_covers_its_folder_and_its_end():
+    index = opened(
+        "the parser stands in /srv/shop/src/parser/dates.py over there",
+        "the parser stands in src/parser/dates.py as well",
+        "many parsers stand in /srv/shop/src by now",
+    ).index
+    choice = ExcerptChoice(index, np.ones(len(index.in_sources), np.float32), TOKENIZER)
+    choice.fill(all_of(index), 500)
+    assert choice.order == [0]
+
+
+def test_what_the_request_says_word_for_word_is_not_quoted():
+    index = opened("the parser reads\nport_5433 in there", "the worker writes port_5433 over there").index
+    choice = ExcerptChoice(index, np.ones(len(index.in_sources), np.float32), TOKENIZER)
+    choice.hide("Why is it that the parser reads port_5433 in there?")
+    choice.fill(all_of(index), 500)
+    assert [index.excerpt(number) for number in choice.order] == ["the worker writes port_5433 over there"]
+
+
 def test_only_what_is_allowed_is_chosen():
     index = opened("the parser reads port_5433 in there", "the worker writes port_6000 over there").index
     allowed = np.array([False, True])
@@ -116,7 +135,7 @@ def test_only_what_is_allowed_is_chosen():
 def test_the_weightier_value_comes_first():
     index = opened("the parser reads port_5433 in there", "the worker writes port_6000 over there").index
     weights = np.full(len(index.in_sources), 0.1, np.float32)
-    weights[index.vocabulary.known_in(["port_6000"])] = 0.9
+    weights[index.vocabulary.find_known(["port_6000"])] = 0.9
     choice = ExcerptChoice(index, weights, TOKENIZER)
     choice.fill(all_of(index), 14)
     assert choice.order == [1]
@@ -150,7 +169,7 @@ def test_values_that_were_said_lately_and_by_people_weigh_more():
     )
     index = transcript.index
     weights = score_values(index, Live(request="", work=""), transcript.tokens_after())
-    (old,), (new,) = (index.vocabulary.known_in([value]) for value in ("old_value_1", "new_value_2"))
+    (old,), (new,) = (index.vocabulary.find_known([value]) for value in ("old_value_1", "new_value_2"))
     assert weights[new] > weights[old]
     live = score_values(index, Live(request="what of old_value_1?", work=""), transcript.tokens_after())
     assert live[old] > weights[old]
@@ -176,3 +195,29 @@ def test_the_same_lines_again_and_again_do_not_crowd_out_the_others():
     result = penstock.compress(talk, target_tokens=3_000)
     told = str(result.messages)
     assert sum(f"rec_07{n}9q" in told for n in range(20)) == 20
+
+
+def test_an_excerpt_pays_for_the_whole_line_above_it():
+    transcript = opened(
+        "The port is DB_PORT_5433 now.", "The other port is DB_PORT_6644 from now on, as we both agreed."
+    )
+    index = transcript.index
+    weights = np.full(len(index.in_sources), 0.5, np.float32)
+    heads = ["[m1 a tool whose name is rather long call]", "[m2]"]
+    choice = ExcerptChoice(index, weights, TOKENIZER, heads.__getitem__)
+    choice.fill(all_of(index), 200)
+    half = [TOKENIZER.count(index.excerpt(n)) + TOKENIZER.count(heads[n]) / 2 for n in (0, 1)]
+    assert half[0] < half[1]  # with half of its header the first would come first
+    assert choice.order == [1, 0]
+
+
+def test_what_an_excerpt_is_worth_by_itself_decides_between_two_that_say_the_same():
+    transcript = opened("The port is DB_PORT_5433 for now.", "The port is DB_PORT_5433 for now.")
+    index = transcript.index
+    weights = np.full(len(index.in_sources), 0.5, np.float32)
+    for spoken in (0, 1):
+        worth = np.zeros(len(index.lengths), np.float32)
+        worth[spoken] = 0.02
+        choice = ExcerptChoice(index, weights, TOKENIZER, header)
+        choice.fill(all_of(index), cost(index, [spoken]) + 6, worth)
+        assert choice.order == [spoken]

@@ -246,3 +246,32 @@ def test_code_and_data_are_none():
 @given(texts(max_size=200))
 def test_whatever_is_found_stands_in_the_text(text):
     assert all(one in text for one in find_constraints(text))
+
+
+class TestAlone:
+    """A constraint that points back is kept with what it points to, and a statement is none."""
+
+    def test_an_instruction_that_points_back_comes_with_the_sentence_before(self):
+        text = "If line 583 is far away, don't scroll down many times. Instead, use the goto command."
+        assert find_constraints(text) == [text]
+
+    def test_where_there_is_none_before_it_stands_alone(self):
+        assert find_constraints("Otherwise, always ask me first.") == ["Otherwise, always ask me first."]
+
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "No mutex protects it.",
+            "No lock guards the cache.",
+            "No global state.",
+            "In the batch loop each iteration fetches a reader but never defers its close.",
+            "The worker never closes the socket.",
+        ],
+    )
+    def test_a_finding_in_a_review_is_none(self, statement):
+        review = f"## Review\n\n**1. Leak** (`sync.py:12`): {statement}\n\n- `a.py:3` is fine\n- `b.py:4` as well\n"
+        assert find_constraints(review) == []
+
+    @pytest.mark.parametrize("ban", ["No new dependencies.", "No emojis in commits, please.", "no tabs"])
+    def test_a_ban_stays_one(self, ban):
+        assert find_constraints(f"Fix the parser. {ban}") == [ban]

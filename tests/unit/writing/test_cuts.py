@@ -11,7 +11,7 @@ from penstock.conversation.message import (
     Summary,
     Text,
     ToolResult,
-    leading_system,
+    count_leading_system,
 )
 from penstock.conversation.speakers import is_request, last_request
 from penstock.writing.transcript import Cuts
@@ -104,6 +104,6 @@ class TestRequests:
 
     def test_leading_system_messages_are_counted(self):
         system, user = of(Role.SYSTEM, Text("s")), of(Role.USER, Text("u"))
-        assert leading_system([system, system, user, system]) == 2
-        assert leading_system([user]) == 0
-        assert leading_system([system]) == 1
+        assert count_leading_system([system, system, user, system]) == 2
+        assert count_leading_system([user]) == 0
+        assert count_leading_system([system]) == 1

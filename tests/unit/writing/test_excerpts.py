@@ -83,6 +83,11 @@ class TestExcerpts:
         assert all(piece.endswith(".") for piece in pieces)
         assert " ".join(pieces) == line
 
+    def test_the_number_of_a_point_is_no_sentence(self):
+        point = "Reservation IFOYYZ is a basic economy ticket, made more than a day ago without insurance"
+        pieces = excerpts(f"12. {point}. It cannot be cancelled for a refund, as the rules say, at any time.")
+        assert pieces[0] == f"12. {point}."
+
     def test_a_sentence_stays_whole_up_to_what_can_be_quoted(self):
         line = "The first part of this sentence is here, and the second part of it follows there, while the third one ends it all at last, late."
         assert excerpts(line) == [line]

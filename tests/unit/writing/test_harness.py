@@ -79,3 +79,25 @@ def test_what_is_left_is_still_harness_text_and_not_longer(name, lines, limit):
     short = shorten_harness(part, limit, words, "all of it: m3")
     assert [one.voice for one in part_voices(short)] == [part.voice]
     assert short == text or words(short) <= limit + 14
+
+
+def test_rules_under_a_tag_are_titled_by_it_where_their_first_line_is_long():
+    long = "Sandboxing says which files may be read or written, and it always asks before anything else is done at all."
+    part = VoicedPart(
+        Voice.REMINDER, f"<permissions instructions>\n{long}\nNever run rm.\n</permissions instructions>"
+    )
+    assert title_of(part) == "permissions instructions"
+    assert (
+        title_of(VoicedPart(Voice.REMINDER, "<user_rules>\nHouse rules\nNever run rm.\n</user_rules>"))
+        == "House rules"
+    )
+
+
+def test_a_caveat_in_short_is_its_first_words():
+    text = (
+        "<local-command-caveat>Caveat: " + "these messages came from local commands and want no answer " * 9
+    )
+    part = VoicedPart(Voice.COMMAND, f"{text}</local-command-caveat>")
+    short = shorten_harness(part, 20, words, "all of it: m3")
+    assert short.startswith("<local-command-caveat>Caveat: these messages")
+    assert "… …" not in short

@@ -23,9 +23,12 @@ from penstock.writing import importance
 from penstock.writing.importance import (
     FEATURES,
     LOGIT,
+    ImportanceByContent,
     LearnedImportance,
     Live,
     TreeWeights,
+    WeightsByContent,
+    answers_in_data,
     importance_named,
     live_of,
     score_by_rule,
@@ -133,30 +136,71 @@ def test_the_rule_alone_is_a_mixture_of_nothing_else():
     assert np.abs(mixed - scored(transcript, score_by_rule)).max() < 0.01
 
 
+@pytest.mark.parametrize("kind", ["coding", "service"])
+def test_of_many_values_the_trees_look_at_the_likeliest_and_say_the_same_of_them(kind):
+    transcript, shipped = session(kind), WeightsByContent.read(SHIPPED.read_bytes())
+    weights = shipped.data if kind == "service" else shipped.text
+    by_rule = scored(transcript, score_by_rule)
+    whole = scored(transcript, LearnedImportance(weights))
+    some = scored(transcript, LearnedImportance(weights, most_weighed=len(whole) // 3))
+    likely = by_rule > np.sort(by_rule)[-len(whole) // 3]
+    assert 10 < likely.sum() < len(whole) // 2
+    assert some[likely].tolist() == whole[likely].tolist()
+    assert some[~likely].max() <= whole[likely].max()
+
+
+def test_features_of_some_values_are_those_that_they_have_among_all():
+    transcript = session("coding")
+    live = live_of(transcript, last_request(transcript.messages), "")
+    some = np.arange(5, len(transcript.index.in_sources), 7)
+    args = (transcript.index, live, transcript.tokens_after())
+    assert value_features(*args, some).tolist() == value_features(*args)[:, some].tolist()
+
+
 def test_weights_of_unknown_features_are_refused():
-    data = json.dumps({**json.loads(SHIPPED.read_bytes()), "features": ["phase_of_the_moon"]})
+    shipped = json.loads(SHIPPED.read_bytes())
+    data = json.dumps({**shipped, "data": {**shipped["data"], "features": ["phase_of_the_moon"]}})
     with pytest.raises(ValueError, match="phase_of_the_moon"):
-        TreeWeights.read(data.encode())
+        WeightsByContent.read(data.encode())
 
 
 def test_the_shipped_weights_are_small_and_say_where_they_come_from():
     data = SHIPPED.read_bytes()
     assert len(data) <= 300_000
-    weights = TreeWeights.read(data)
-    assert {"made_by", "learned_from", "licences", "date"} <= weights.provenance.keys()
-    assert 0 <= weights.rule_share < 100
-    for splits, leaves in zip(weights.splits, weights.leaves, strict=True):
-        assert len(leaves) == 1 << len(splits)
-        assert all(0 <= row < len(weights.features) for row, _ in splits)
+    both = WeightsByContent.read(data)
+    for weights in (both.text, both.data):
+        assert {"made_by", "learned_from", "licences", "date"} <= weights.provenance.keys()
+        assert 0 <= weights.rule_share < 100
+        for splits, leaves in zip(weights.splits, weights.leaves, strict=True):
+            assert len(leaves) == 1 << len(splits)
+            assert all(0 <= row < len(weights.features) for row, _ in splits)
+
+
+def test_a_conversation_is_scored_by_the_weights_of_its_sort_or_by_the_rule():
+    loves, hates = weights_of(bias=5 * LOGIT), weights_of(bias=-9 * LOGIT)
+    for kind, is_data in (("coding", False), ("service", True)):
+        transcript = session(kind)
+        assert answers_in_data(transcript.index) is is_data
+        both = scored(transcript, ImportanceByContent(WeightsByContent(text=loves, data=hates)))
+        assert (both > 0.9).all() if not is_data else (both < 0.1).all()
+        other = WeightsByContent(text=loves) if is_data else WeightsByContent(data=loves)
+        assert (
+            scored(transcript, ImportanceByContent(other)).tolist()
+            == scored(transcript, score_by_rule).tolist()
+        )
+
+
+def test_a_conversation_without_results_does_not_answer_in_data():
+    assert not answers_in_data(opened([{"role": "user", "content": '{"order_id": "W-17"}'}]).index)
 
 
 def test_without_the_file_the_rule_decides(monkeypatch, tmp_path):
-    importance._shipped.cache_clear()
+    importance._load_shipped.cache_clear()
     monkeypatch.setattr(importance, "files", lambda _package: tmp_path)
     try:
         assert importance_named("learned") is score_by_rule
     finally:
-        importance._shipped.cache_clear()
+        importance._load_shipped.cache_clear()
 
 
 def test_the_setting_chooses_between_learned_and_rule():

@@ -140,6 +140,59 @@ class TestActions:
         found = ledger(call("c1", "terminal", command="ls -la src"), result("c1", "exit code 0"))
         assert found.actions == ()
 
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "/usr/bin/grep -n x log.txt | head -5",
+            "cat a.txt; echo ---; cat b.txt 2>/dev/null | head",
+            "cd app && git log --oneline -3 && git status",
+            "diff <(sort a) <(sort b) | head",
+            "md5 -q a.bin; md5sum b.bin",
+            "gh api repos/o/r/pulls/3/comments --paginate | jq '.[].id'",
+            "git show abc:src/a.py | sed -n '1,40p'; echo '--- base'",
+        ],
+    )
+    def test_commands_of_which_every_piece_only_looks_are_none(self, command):
+        assert ledger(call("c1", "terminal", command=command), result("c1", "exit code 0")).actions == ()
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "git status && git commit -m x",
+            "echo done > state.txt",
+            "cat a > b",
+            "grep -l x *.py | xargs sed -i s/x/y/",
+            "gh api repos/o/r/pulls/3/comments -f body=ok",
+            "find . -name '*.pyc' -delete",
+            "git branch -D old",
+        ],
+    )
+    def test_commands_of_which_a_piece_does_something_are(self, command):
+        assert len(ledger(call("c1", "terminal", command=command), result("c1", "exit code 0")).actions) == 1
+
+    @pytest.mark.parametrize(
+        ("started", "poll"),
+        [
+            ("Process running with session ID 4711\nOutput:\n", {"session_id": 4711, "chars": ""}),
+            ("Command running in background with ID: b7x2", {"bash_id": "b7x2"}),
+        ],
+    )
+    def test_what_a_running_command_gave_later_belongs_to_the_command(self, started, poll):
+        work = [
+            call("c1", "terminal", command="go test -race ./..."),
+            result("c1", started),
+            call("c2", "write_stdin", **poll),
+            result("c2", started),
+        ]
+        assert texts(ledger(*work).actions) == ["ran go test -race ./... → still running"]
+        assert ledger(*work).open_errors == ()
+        ended = [call("c3", "write_stdin", **poll), result("c3", "--- FAIL: TestRace\nexited with code 1")]
+        found = ledger(*work, *ended)
+        assert [(fact.text, fact.number) for fact in found.actions] == [
+            ("ran go test -race ./... → --- FAIL: TestRace", 5)
+        ]
+        assert texts(found.open_errors) == ["go test -race ./...: --- FAIL: TestRace"]
+
     def test_a_side_effect_without_a_result_is_not_confirmed(self):
         assert texts(ledger(call("c1", "write_file", path="a.py", content="x")).actions) == [
             "wrote a.py → not confirmed"
@@ -210,6 +263,26 @@ class TestDecisionsAndQuestions:
             assistant("I looked. The root cause is a missing lock. Done."), user("I decided to go home.")
         )
         assert texts(found.decisions) == ["The root cause is a missing lock."]
+
+    @pytest.mark.parametrize(
+        "sentence",
+        [
+            "I've found the root cause.",
+            "This is the root cause fix.",
+            "I’m rerunning the full suite once before touching code, because this looks like order sensitivity.",
+            "If you want, I can next lay out the packages instead of letting them grow.",
+            "Let me check the other handlers because they share the same code path.",
+        ],
+    )
+    def test_an_announcement_or_a_remark_is_no_decision(self, sentence):
+        assert ledger(assistant(f"All right. {sentence} So far.")).decisions == ()
+
+    def test_a_choice_may_be_short(self):
+        found = ledger(assistant("I pick marble-curlew."), assistant("We settled on blue."))
+        assert [(fact.text, fact.label) for fact in found.decisions] == [
+            ("I pick marble-curlew.", "choice"),
+            ("We settled on blue.", "choice"),
+        ]
 
     def test_the_last_question_is_open(self):
         found = ledger(

@@ -82,6 +82,20 @@ def test_only_new_messages_are_read(book):
     assert work(book)[1] - counted == 1
 
 
+def test_what_is_only_weighed_is_not_read(book):
+    twins = [{"role": "user", "content": "continue"}, {"role": "assistant", "content": "Done: part_17."}]
+    wires = [*long_conversation(10), *copy.deepcopy(twins), *twins]
+    weights = book.weigh(wires, CHAT)
+    read, counted = work(book)
+    assert read == 0
+    opened = book.open(copy.deepcopy(wires), CHAT).transcript
+    fresh = Notebook(tokenizer_for(None), Redactor()).open(wires, CHAT).transcript
+    assert work(book)[0] >= len(long_conversation(10))
+    assert work(book)[1] == counted
+    assert list(opened.tokens) == weights == list(fresh.tokens)
+    assert opened.index.ids.tolist() == fresh.index.ids.tolist()
+
+
 def test_the_order_of_messages_may_change(book):
     wires = long_conversation(3)
     book.open(wires, CHAT)

@@ -11,7 +11,7 @@ from penstock.conversation.message import Message, Role, Text, ToolCall, ToolRes
 from penstock.redaction import Redactor
 from penstock.writing.handoff import HandoffEntry, HandoffSection
 from penstock.writing.ledger import Progress, facts_in
-from penstock.writing.state import State, adds_to, contradicts, entries_of, replaces, signs_in
+from penstock.writing.state import State, adds_to, contradicts, edits_of, entries_of, replaces, signs_in
 
 REDACTOR = Redactor()
 BLOCKED, PENDING = HandoffSection.BLOCKED, HandoffSection.PENDING
@@ -196,6 +196,38 @@ class TestTodoLists:
         )
         assert told(state, DOING)[0] == "Write tests (2 of 3 done)"
 
+    PLAN = "Here is the plan:\n1. Read parser.py\n2. Fix lexer.py\n3. Write tests"
+
+    def test_the_steps_of_a_plan_that_was_worked_on_and_answered_are_no_longer_left(self):
+        work = [
+            agent(self.PLAN, a_call("c1", "edit_file", {"path": "src/lexer.py"})),
+            result("c1", "done"),
+            run("c2", "pytest"),
+            result("c2", "9 passed"),
+        ]
+        assert told(state_of(user("Fix it"), *work), LEFT)
+        assert told(state_of(user("Fix it"), *work, agent("The lexer accepts dates now.")), LEFT) == []
+
+    def test_they_are_left_where_the_answer_is_a_question_or_tells_how_far_it_came(self):
+        work = [agent(self.PLAN, a_call("c1", "edit_file", {"path": "a.py"})), result("c1", "done")]
+        asks = agent("The parser is read and understood. Shall I go on with the lexer?")
+        says = agent("Step 1 is done, the parser is clear to me now.")
+        assert told(state_of(user("Fix it"), *work, asks, user("yes")), LEFT)
+        assert told(state_of(user("Fix it"), *work, says, user("go on")), LEFT)
+
+    def test_a_plan_without_marks_says_so_and_names_the_steps_whose_files_were_edited(self):
+        state = state_of(
+            user("Fix it"),
+            agent(self.PLAN, a_call("c1", "edit_file", {"path": "src/lexer.py"})),
+            result("c1", "done"),
+            run("c2", "ls"),
+        )
+        assert told(state, LEFT) == [
+            "Read parser.py (none of the 3 steps is marked done)",
+            "Fix lexer.py (its file was edited in m2)",
+            "Write tests",
+        ]
+
     def test_a_numbered_list_of_findings_is_no_plan(self):
         assert state_of(agent("I found three things.\n1. a typo\n2. a leak\n3. a race")).todo == ()
 
@@ -291,6 +323,13 @@ class TestFailures:
         assert told(state_of(*before, run("c2", "git commit -m x"), result("c2", "ok")), BLOCKED) == []
         assert told(state_of(*before, run("c2", "make lint"), result("c2", "ok")), BLOCKED)
 
+    def test_tests_that_pass_show_that_it_builds(self):
+        failed = [run("c1", "go build ./..."), result("c1", "a.go:3:1: undefined: agent\nexit code 1")]
+        passed = [run("c2", "mise run test"), result("c2", "ok")]
+        assert told(state_of(*failed), BLOCKED)
+        assert told(state_of(*failed, *passed), BLOCKED) == []
+        assert told(state_of(*failed, run("c2", "make lint"), result("c2", "ok")), BLOCKED)
+
     def test_any_other_failure_is_overtaken_by_work_that_goes_well(self):
         failed = [run("c0", "pip install x"), result("c0", "error: no network\nexit code 1")]
         well = [one for n in range(1, 9) for one in (run(f"c{n}", f"tool{n}"), result(f"c{n}", "ok"))]
@@ -343,6 +382,39 @@ class TestEdits:
         )
         assert state.untested == ()
 
+    def test_what_was_edited_for_the_request_is_known_though_it_was_tested(self):
+        before = [
+            user("Rename the parser, please."),
+            call("c1", "edit_file", path="old.py"),
+            result("c1", "done"),
+            agent("Renamed."),
+        ]
+        state = state_of(
+            *before,
+            user("Now make it accept dates."),
+            call("c2", "edit_file", path="a.py"),
+            result("c2", "done"),
+            call("c3", "edit_file", path="b.py"),
+            result("c3", "Error: text not found", is_error=True),
+            user("go on"),
+            run("c4", "pytest"),
+            result("c4", "3 passed"),
+        )
+        assert [fact.text for fact in state.edited] == ["a.py"]
+        assert [(one.section, one.number, one.text) for one in edits_of(state, range(99))] == [
+            (HandoffSection.COMPLETED, 6, "edited for this request: a.py")
+        ]
+
+    def test_what_is_not_tested_is_said_once(self):
+        state = state_of(
+            user("Fix it all, please."),
+            run("c0", "ls"),
+            call("c1", "edit_file", path="a.py"),
+            result("c1", "done"),
+        )
+        assert told(state, DOING) == ["edited and not tested since: a.py"]
+        assert edits_of(state, range(99)) == []
+
     def test_nothing_is_said_where_nothing_can_be_run(self):
         assert state_of(call("c1", "edit_file", path="a.py"), result("c1", "done")).untested == ()
 
@@ -357,6 +429,35 @@ class TestTalk:
             result("c2", "done"),
         )
         assert told(state, DOING) == ["Now I'll update the lexer"]
+
+    @pytest.mark.parametrize(
+        ("command", "output", "doing"),
+        [
+            ("pytest", "3 passed", False),
+            ("git commit -m x", "ok", False),
+            ("pytest", "1 failed\nexit code 1", True),
+            ("ls", "a.py", True),
+        ],
+    )
+    def test_what_was_announced_is_done_when_a_check_passes(self, command, output, doing):
+        state = state_of(
+            user("Fix it"),
+            agent("Let me fix the linter errors in the lexer.", a_call("c1", "edit_file", {"path": "a.py"})),
+            result("c1", "done"),
+            run("c2", command),
+            result("c2", output),
+        )
+        assert (state.doing is not None) is doing
+
+    def test_an_announcement_in_the_progressive_form(self):
+        state = state_of(
+            user("Fix it"),
+            agent(
+                "I’m wiring the transport into the session now.", a_call("c1", "edit_file", {"path": "a.py"})
+            ),
+        )
+        assert state.doing is not None
+        assert state_of(user("Hi"), agent("I'm not sure about it.", a_call("c1", "ls", {}))).doing is None
 
     def test_after_its_answer_it_does_nothing(self):
         state = state_of(
@@ -374,9 +475,17 @@ class TestTalk:
             agent("Your lamp is eligible. I'll refund it once you confirm."),
             user("yes"),
         ]
-        assert told(state_of(*talk), PENDING) == ["I'll refund it once you confirm."]
+        assert told(state_of(*talk), PENDING) == ["promised: I'll refund it once you confirm."]
         work = [one for n in range(4) for one in (call(f"c{n}", "refund", n=n), result(f"c{n}", "ok"))]
         assert told(state_of(*talk, *work), PENDING) == []
+
+    def test_a_promise_that_its_own_text_keeps_is_none(self):
+        code = "Certainly! I'll add a second chart. Here is the code:\n\n```js\nchart(2)\n```\n"
+        assert told(state_of(user("Add a chart"), agent(f"{code}It has its own axis.")), PENDING) == []
+        later = agent(f"{code}I'll add the legend once you confirm.")
+        assert told(state_of(user("Add a chart"), later), PENDING) == [
+            "promised: I'll add the legend once you confirm."
+        ]
 
     def test_an_offer_to_tell_more_is_no_promise(self):
         assert (
@@ -399,7 +508,7 @@ class TestTalk:
 
     def test_a_question_stands_until_it_is_answered(self):
         asked = [user("Cancel it"), agent("Which of the two orders should I cancel?")]
-        question = "Which of the two orders should I cancel?"
+        question = "asked the user, no answer yet: Which of the two orders should I cancel?"
         assert told(state_of(*asked), PENDING) == [question]
         assert told(state_of(*asked, user("The first.")), PENDING) == []
         assert question in told(state_of(*asked, user("What is in them?")), PENDING)
@@ -412,7 +521,7 @@ class TestTalk:
             user("Also bump the version."),
             run("c2", "ls"),
         )
-        assert told(state, PENDING) == ["Rename the parser to reader."]
+        assert told(state, PENDING) == ["not answered yet: Rename the parser to reader."]
 
     def test_a_question_with_its_answer(self):
         state = state_of(
@@ -423,6 +532,37 @@ class TestTalk:
         assert told(state, HandoffSection.RESOLVED) == [
             "Is the cache shared? → m2 Yes, all workers share one cache."
         ]
+
+    def test_the_answer_is_the_sentence_that_answers(self):
+        state = state_of(
+            user("Which commit broke the cache?"),
+            agent(
+                "Now I can give you the complete answer.\n\nsrc/cache/store.py\n\n"
+                "The commit that broke the cache is 4f2a. It dropped a lock."
+            ),
+            user("Good, go on then with it."),
+        )
+        assert told(state, HandoffSection.RESOLVED) == [
+            "Which commit broke the cache? → m2 The commit that broke the cache is 4f2a."
+        ]
+
+    def test_of_several_questions_the_last_one_has_its_own_answer(self):
+        state = state_of(
+            user("Will the mail go out twice? And is order HB-20481 repaired by a replay?"),
+            agent("No, the outbox drops the second one. HB-20481 needs a recheck, a replay skips it."),
+            user("Good, go on then with it."),
+        )
+        assert told(state, HandoffSection.RESOLVED) == [
+            "And is order HB-20481 repaired by a replay? → m2 HB-20481 needs a recheck, a replay skips it."
+        ]
+
+    def test_a_question_whose_answer_is_not_told_is_left_out(self):
+        state = state_of(
+            user("Should we log a warning there?"),
+            agent("Everything is ready to go out. Tests pass on both machines."),
+            user("Good, go on then with it."),
+        )
+        assert told(state, HandoffSection.RESOLVED) == []
 
     def test_secrets_are_redacted(self):
         token = "ghp" + "_" + "aB3dE5gH7jK9" * 3
@@ -479,6 +619,10 @@ class TestHolding:
     )
     def test_what_is_open_stays(self, section, text):
         assert not contradicts(self.STATE, HandoffEntry(section, 1, text))
+
+    def test_a_promise_is_not_taken_for_another(self):
+        ours = HandoffEntry(PENDING, 6, "promised: I'll refund the lamp once you confirm.")
+        assert adds_to([HandoffEntry(PENDING, 0, "promised: a call back on Monday")], ours)
 
     def test_ours_is_added_where_a_model_says_nothing_of_it(self):
         ours = HandoffEntry(BLOCKED, 6, "make lint: exit code 2")

@@ -16,6 +16,22 @@ STATE = {
     HandoffSection.REMAINING,
     HandoffSection.RESOLVED,
 }
+NUMBERED = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"] + [
+    f"{ten} {word}"
+    for ten in ("early", "late")
+    for word in (
+        "river",
+        "mountain",
+        "garden",
+        "harbour",
+        "village",
+        "forest",
+        "bridge",
+        "window",
+        "letter",
+        "evening",
+    )
+]
 LONG = "some words of a file\n" * 60  # a result that takes room and says nothing
 
 
@@ -112,3 +128,173 @@ def test_the_state_takes_a_tenth_of_the_room_at_most():
     state = render_handoff([entry for entry in parse_handoff(text) if entry.section in STATE])
     count = tokenizer_for(None).count
     assert 0 < count(state) <= 0.1 * count(text)
+
+
+def test_what_is_edited_and_tested_is_done_once_a_short_handoff_cannot_list_it():
+    work = [
+        {"role": "user", "content": "Make the parser accept dates, in all of its modes, please."},
+        *call("e1", "edit_file", f"done\n{LONG}", path="src/lexer.py"),
+        *call("e2", "edit_file", f"done\n{LONG}", path="src/dates.py"),
+        *call("c1", "terminal", f"9 passed\n{LONG}exit code 0", command="pytest -q"),
+        *reading(0, 3),
+    ]
+    found = sections(compress(work, tokens=420))
+    assert found[HandoffSection.COMPLETED] == ["edited for this request: src/lexer.py, src/dates.py"]
+
+
+def long_talk(*last):
+    filler = [
+        one
+        for n in range(12)
+        for one in (
+            {"role": "user", "content": f"Tell me about part {n} of the warehouse, please."},
+            {
+                "role": "assistant",
+                "content": f"Part {n} holds shelves {n}00 to {n}99. " + "It is dry there. " * 30,
+            },
+        )
+    ]
+    return [{"role": "user", "content": "I run a warehouse and need help with it."}, *filler, *last]
+
+
+def test_a_short_yes_stands_beside_what_it_agrees_to():
+    offer = "Shelf 7 is free. Would you like me to move the lamps to shelf 7 and bill order #W4411?"
+    asked = [
+        {"role": "assistant", "content": f"{'The lamps are heavy. ' * 60}\n\n{offer}"},
+        {"role": "user", "content": "Yes, please do that."},
+        *reading(0, 20),
+    ]
+    agreed = "Would you like me to move the lamps to shelf 7 and bill order #W4411?"
+    found = sections(compress(long_talk(*asked), tokens=2_600))
+    assert found[HandoffSection.ACTIVE_TASK] == [f"offered: {agreed}", "Yes, please do that."]
+    short = sections(compress(long_talk(*asked), tokens=900))
+    assert HandoffSection.ACTIVE_TASK not in short
+    assert any(agreed in text for text in short[HandoffSection.CONTEXT])
+
+
+def test_a_number_that_was_chosen_stands_beside_its_option():
+    offer = (
+        "I can do one of these:\n1. move the lamps to shelf 7\n2. sell the lamps to the shop in Turin\n"
+        "3. leave everything as it is\n\nWhich one shall I do?"
+    )
+    asked = [
+        {"role": "assistant", "content": f"{'The lamps are heavy. ' * 60}\n\n{offer}"},
+        {"role": "user", "content": "ok, do 2"},
+        *reading(0, 20),
+    ]
+    found = sections(compress(long_talk(*asked), tokens=2_600))
+    assert any("sell the lamps to the shop in Turin" in text for text in found[HandoffSection.ACTIVE_TASK])
+
+
+def test_a_request_of_its_own_quotes_no_offer():
+    asked = [
+        {"role": "assistant", "content": f"{'The lamps are heavy. ' * 60}\n\nShall I move them?"},
+        {"role": "user", "content": "Find out which of the orders of last week holds a blue lamp."},
+        *call("c1", "find_shelf", LONG, shelf="7"),
+    ]
+    found = sections(compress(long_talk(*asked), tokens=1_500))
+    assert not any("Shall I move them" in text for text in found.get(HandoffSection.ACTIVE_TASK, []))
+
+
+def test_the_task_is_named_in_whole_words_where_it_stands_in_full_below():
+    request = "Please give me the command that mirrors " + " ".join(f"repository-{n}" for n in range(60))
+    view = compress([*long_talk(), {"role": "user", "content": request}, *reading(0, 12)], tokens=2_500)
+    assert any(message["content"].endswith(request) for message in view if message["role"] == "user")
+    (task,) = sections(view)[HandoffSection.ACTIVE_TASK]
+    words, note = task.split(" … ")
+    assert note == "(in full below)"
+    assert request.startswith(words + " ")
+
+
+def test_a_goal_that_stands_in_full_is_only_named():
+    goal = "Mirror the following repositories: " + " ".join(f"repository-{n}" for n in range(60))
+    view = compress([{"role": "user", "content": goal}, *long_talk(), *reading(0, 12)], tokens=3_500)
+    assert view[0]["content"] == goal
+    (named,) = sections(view)[HandoffSection.GOAL]
+    assert named.endswith(" … (in full outside these notes)")
+    assert tokenizer_for(None).count(named) <= 50
+
+
+def test_a_sentence_that_a_section_holds_is_not_quoted_again():
+    work = [
+        {"role": "user", "content": "Make the parser accept dates."},
+        *reading(90, 92),
+        {"role": "assistant", "content": "Let me extend the lexer for the dates of 1999 now."},
+        *reading(0, 30),
+    ]
+    work[-61] |= {"tool_calls": work[-60]["tool_calls"]}  # the text and its call are one message
+    del work[-60]
+    view = compress(work)
+    said = "Let me extend the lexer for the dates of 1999 now."
+    assert sections(view)[HandoffSection.IN_PROGRESS] == [said]
+    assert "\n".join(str(message["content"]) for message in view).count(said) == 1
+
+
+def test_a_constraint_that_stands_in_the_view_is_not_said_again():
+    rule = "Never touch the folder migrations/."
+    work = [
+        {"role": "user", "content": f"Make the parser accept dates. {rule}"},
+        *reading(0, 30),
+        {"role": "user", "content": f"Now the times as well. {rule}"},
+        *reading(30, 34),
+    ]
+    view = compress(work, tokens=2_000)
+    assert view[-1]["role"] == "tool"
+    assert rule in "\n".join(str(message["content"]) for message in view)
+    assert HandoffSection.CONSTRAINTS not in sections(view)
+
+
+def test_what_was_done_comes_before_what_was_only_read():
+    work = [
+        {"role": "user", "content": "Make the parser accept dates."},
+        *reading(90, 92),
+        *call("e1", "edit_file", f"done\n{LONG}", path="src/very/deep/folder/of/the/parser/lexer.py"),
+        *call("c1", "terminal", f"{LONG}exit code 0", command="git push -u origin fix/dates"),
+        *reading(0, 40),
+    ]
+    found = sections(compress(work, tokens=1_500))
+    assert any("git push" in text for text in found[HandoffSection.COMPLETED])
+    assert any("parser/lexer.py" in text for text in found[HandoffSection.COMPLETED])
+
+
+def test_what_was_done_before_the_view_begins_is_listed_though_newer_deeds_stand_in_it():
+    pushes = [
+        one
+        for n in range(12)
+        for one in call(f"p{n}", "terminal", "ok\nexit code 0", command=f"git push origin fix/{n}")
+    ]
+    work = [
+        {"role": "user", "content": "Make the parser accept dates."},
+        *call("e1", "edit_file", f"done\n{LONG}", path="src/lexer.py"),
+        *call("c1", "terminal", f"{LONG}exit code 0", command="make install"),
+        *reading(0, 40),
+        *pushes,
+    ]
+    view = compress(work, tokens=3_000)
+    assert view[-1]["content"] == pushes[-1]["content"]
+    assert any("make install" in text for text in sections(view)[HandoffSection.COMPLETED])
+
+
+def test_lines_of_a_file_stand_below_its_name():
+    text = next(m["content"] for m in compress([*WORK, *reading(0, 30)]) if mark.OPENING in str(m["content"]))
+    labels = {entry.number: entry.label for entry in parse_handoff(mark.find(text).text) if entry.label}
+    assert "read_file f9.py" in labels.values()
+    assert not any("src/" in label for label in labels.values())
+
+
+def test_room_that_no_message_fits_goes_to_plain_sentences():
+    essay = "\n".join(f"The {word} matters here, and nobody has said why so far." for word in NUMBERED)
+    chat = [
+        {"role": "user", "content": "Tell me all about it."},
+        {"role": "assistant", "content": essay},
+        {"role": "user", "content": "Go on like that."},
+        {"role": "assistant", "content": "There is no more to tell."},
+        {"role": "user", "content": "Then tell me what mattered."},
+    ]
+    target = int(0.6 * tokenizer_for(None).count(essay))
+    made = penstock.compress(chat, target_tokens=target, dialect="chat")
+    assert 0.95 * target <= made.receipt.tokens_after <= target
+    text = next(m["content"] for m in made.messages if mark.OPENING in str(m["content"]))
+    quoted = [line for line in mark.find(text).text.split("\n") if line.startswith("The ")]
+    assert len(quoted) >= 10
+    assert all(line in essay.split("\n") for line in quoted)

@@ -7,7 +7,15 @@ import json
 import pytest
 
 from penstock.conversation.message import ToolCall, ToolResult
-from penstock.writing.stubs import ToolFamily, describe, exit_status, main_argument, shorten, tool_family
+from penstock.writing.stubs import (
+    ToolFamily,
+    clip,
+    describe,
+    exit_status,
+    main_argument,
+    shorten,
+    tool_family,
+)
 
 
 def line(name, arguments, text, *, is_error=False):
@@ -89,6 +97,8 @@ class TestExitStatus:
             ("exited with status 3", 3),
             ("all good", None),
             ("the exit is on the left", None),
+            ("+\tos.Exit(-1)", None),
+            ("sys.exit(3)", None),
         ],
     )
     def test_it_is_read_as_it_is_written(self, text, status):
@@ -119,3 +129,24 @@ class TestShortening:
 
     def test_the_main_argument_is_on_one_line(self):
         assert main_argument(ToolFamily.TERMINAL, {"command": "a\n  b\n\nc"}) == "a b c"
+
+
+class TestClip:
+    def test_it_ends_and_begins_where_sentences_do(self):
+        text = " ".join(f"This is sentence {n} of it." for n in range(60))
+        clipped = clip(text, 80, lambda said: len(said.split()), "m3")
+        head, tail = clipped.split("\n[… m3 …]\n")
+        assert head.endswith(" of it.")
+        assert tail.startswith("This is sentence")
+
+    def test_or_lines(self):
+        text = "\n".join(f"line number {n} without an end" for n in range(60))
+        head, tail = clip(text, 80, lambda said: len(said.split()), "m3").split("\n[… m3 …]\n")
+        assert head.endswith("without an end")
+        assert tail.startswith("line number")
+
+    def test_else_between_words(self):
+        text = " ".join(f"word{n}" for n in range(300))
+        head, tail = clip(text, 40, lambda said: len(said.split()), "m3").split("\n[… m3 …]\n")
+        assert text.startswith(f"{head} ")
+        assert text.endswith(f" {tail}")

@@ -19,12 +19,13 @@ from penstock.writing.notebook import Notebook
 from penstock.writing.telling import Teller, share_out
 
 TOKENIZER = tokenizer_for(None)
+REDACTOR = Redactor()
 GAP = "…"
 
 
 def tell(text, limit, *, about="", needed=(), is_file=False):
     """What a teller tells for the request `about`; only values that stand in `needed` are likely needed."""
-    book = Notebook(TOKENIZER, Redactor())
+    book = Notebook(TOKENIZER, REDACTOR)
     wires = [{"role": "user", "content": about}, {"role": "assistant", "content": text}]
     transcript = book.open(wires, DIALECTS["chat"]).transcript
     wanted = set(transcript.index.vocabulary.find(list(needed)).ids.tolist())
@@ -189,6 +190,23 @@ def test_a_cell_that_a_row_lacks_is_a_dash():
     assert tell(json.dumps(rows), 1_000).split("\n") == ["rows (id, note):", "1, late", "2, -", "3, paid"]
 
 
+def test_objects_in_rows_that_hold_different_things_are_one_cell_each():
+    options = [{"scent": "woody", "size": "30ml"}, {"length": "25ft", "layers": 3}, {"scent": "sweet"}]
+    text = json.dumps([{"name": f"thing {n}", "options": one} for n, one in enumerate(options)])
+    assert tell(text, 1_000).split("\n") == [
+        "rows (name, options):",
+        "thing 0, woody 30ml",
+        "thing 1, 25ft layers 3",
+        "thing 2, sweet",
+    ]
+
+
+def test_the_last_rows_of_data_give_way_to_those_that_are_likely_needed():
+    told = tell(json.dumps(orders()), 70, needed=["A-17"])
+    assert "A-17, " in told
+    assert "A-39, " not in told
+
+
 def test_fractions_keep_their_digits():
     assert tell('{"total": 3.50, "rate": 0.10}', 100) == "total 3.50, rate 0.10"
 
@@ -261,6 +279,7 @@ def test_never_more_is_told_than_the_limit_allows(text, limit, about, is_file):
     assert TOKENIZER.count(told) <= limit
 
 
+@pytest.mark.outside  # takes long
 @settings(max_examples=200)
 @given(text=results(), limit=LIMITS, about=texts())
 def test_the_same_is_told_every_time(text, limit, about):

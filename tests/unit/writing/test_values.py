@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.writing.values import plain_words, sub_words, values_in
+from penstock.writing.values import parts_of_paths, plain_words, sub_words, values_in
 from penstock.writing.vocabulary import Kind, Vocabulary
 
 
@@ -64,17 +64,17 @@ def test_a_vocabulary_finds_in_many_texts_what_is_in_each(texts):
     for number, text in enumerate(texts):
         ids = found.ids[found.starts[number] : found.starts[number + 1]].tolist()
         assert len(ids) == len(set(ids)) == len(set(values_in(text)))
-        assert set(ids) == set(vocabulary.known_in([text]).tolist())
+        assert set(ids) == set(vocabulary.find_known([text]).tolist())
     assert len(vocabulary) == len({value for text in texts for value in values_in(text)})
 
 
 def test_a_vocabulary_gives_a_value_the_same_number_for_good():
     vocabulary = Vocabulary()
     vocabulary.find(["job_1 and job_2"])
-    first = vocabulary.known_in(["job_1"]).tolist()
+    first = vocabulary.find_known(["job_1"]).tolist()
     vocabulary.find(["job_3 and job_1"])
-    assert vocabulary.known_in(["job_1"]).tolist() == first
-    assert vocabulary.known_in(["job_4"]).tolist() == []
+    assert vocabulary.find_known(["job_1"]).tolist() == first
+    assert vocabulary.find_known(["job_4"]).tolist() == []
     assert len(vocabulary) == 3
 
 
@@ -96,7 +96,7 @@ def test_kinds_follow_what_a_value_looks_like(value, kind):
     vocabulary = Vocabulary()
     text = f"'{value}'" if " " in value else value
     vocabulary.find([f"before_1 {text} after_2"])
-    (number,) = vocabulary.known_in([text]).tolist()[:1]
+    (number,) = vocabulary.find_known([text]).tolist()[:1]
     assert Kind(vocabulary.kinds()[number]) is kind
 
 
@@ -109,3 +109,10 @@ def test_plain_words_leave_names_and_numbers_out():
     assert plain_words("retry the failing upload in step_4 after 300 ms", 9) == 4
     assert plain_words("step_4 300 getUserName", 9) == 0
     assert plain_words("again again again", 9) == 1
+
+
+def test_a_path_holds_its_folders_its_ends_and_the_stem_of_its_name():
+    assert parts_of_paths("see /srv/shop/dates_of.py, and then either/or.") == [
+        "/srv", "shop/dates_of.py", "/srv/shop", "dates_of.py", "dates_of", "either", "or",
+    ]  # fmt: skip
+    assert parts_of_paths("dates_of.py") == []

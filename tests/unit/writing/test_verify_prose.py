@@ -58,6 +58,7 @@ def test_what_it_does_not_say_is_struck(text, invented):
     assert invented not in result.entries[0].text
     assert STRUCK in result.entries[0].text
     assert "RetryPolicy" in result.entries[0].text
+    assert any(invented.replace(",", "") in one or one in invented for one in result.struck_texts)
 
 
 def test_an_entry_that_is_mostly_invented_goes_as_a_whole():
@@ -136,3 +137,15 @@ class TestConstraintsOfAModel:
             KnownSource(known=set(), texts=[], numbers=(), demands=()),
             Redactor(),
         ).entries
+
+
+def test_what_was_struck_can_be_shown_cut_short_and_without_secrets():
+    invention = "Moved `src/nowhere.py` and `other-thing` to https://evil.example.com/x, " + "word " * 60
+    result = checked(invention)
+    assert result.entries == ()
+    assert len(result.struck_texts) == 1
+    assert result.struck_texts[0].startswith("Moved `src/nowhere.py`")
+    assert len(result.struck_texts[0]) <= 160
+    key = "sk-" + "proj-" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3zA5bC7dE9fG1hJ3"
+    assert key not in str(checked(f"The key `{key}` is in `src/nowhere.py`.").struck_texts)
+    assert checked("Nothing here names anything.").struck_texts == ()

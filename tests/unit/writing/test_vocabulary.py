@@ -9,8 +9,27 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.writing.values import sub_words, tokens_of, values_in, values_in_token, values_of_each
-from penstock.writing.vocabulary import BUCKETS, UNKNOWN, Interner, ValueLabel, Vocabulary, bucket, find_words
+from penstock.writing import vocabulary as laid_out
+from penstock.writing.token_values import lay_tokens, read_tokens
+from penstock.writing.values import (
+    NO_SUBJECT,
+    plain_stem,
+    sub_words,
+    tokens_of,
+    values_in,
+    values_in_token,
+    values_of_each,
+)
+from penstock.writing.vocabulary import (
+    BUCKETS,
+    UNKNOWN,
+    Interner,
+    ValueLabel,
+    Vocabulary,
+    bucket,
+    find_words,
+    holds_each,
+)
 
 batches = st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=12), max_size=6)
 
@@ -80,6 +99,44 @@ def test_numbers_are_spread():
 def test_a_very_long_word_is_cut_and_not_refused():
     assert found(["x" * 10_000]) == [{bucket("x" * 256)}]
     assert np.isscalar(bucket(""))
+
+
+TOKENS = st.text(alphabet="abzABZ019_@#~$/\\.-%+", min_size=1, max_size=14)
+PHRASES = st.text(alphabet="ab_ -9.\t\x1c", max_size=9).map('"{}"'.format)
+ANY_TOKENS = st.lists(
+    TOKENS | PHRASES | st.sampled_from(["é", "prix_é", "漢字abc", "--", "---flag", "a1" * 101])
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(ANY_TOKENS)
+def test_tokens_read_side_by_side_hold_what_each_holds_alone(tokens):
+    many = [*tokens, *["order_id"] * 200]  # so few are read one by one
+    assert read_tokens(many) == values_of_each(many)
+
+
+WORDS = st.sampled_from(
+    [*laid_out._LABELS, *NO_SUBJECT, "reservationsx", "abcdefghijklmnop", "I", "d", "_", "é"]
+)
+CASES = st.sampled_from(
+    [str, str.upper, str.title, "my_{}".format, "{}_x".format, "{}1".format, "{}Id".format]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.builds(lambda word, change: change(word), WORDS, CASES) | TOKENS, min_size=1))
+def test_tokens_side_by_side_are_described_as_each_is_alone(tokens):
+    labels, words = laid_out._describe_each(tokens)
+    assert labels.tolist() == list(map(laid_out._label_of, tokens))
+    assert words.tolist() == [bucket(stem) if (stem := plain_stem(token)) else 0 for token in tokens]
+    if all(map(str.isascii, tokens)):
+        assert laid_out._describe(lay_tokens(tokens))[0].tolist() == labels.tolist()
+
+
+@given(st.lists(st.integers(0, 9)), st.lists(st.integers(0, 9)))
+def test_numbers_are_found_among_ordered_ones(some, numbers):
+    held = holds_each(np.array(sorted(some), np.int64), np.array(numbers, np.int64))
+    assert held.tolist() == [number in some for number in numbers]
 
 
 @settings(max_examples=200)

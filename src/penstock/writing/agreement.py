@@ -1,0 +1,84 @@
+"""Finds what a short answer of a person agrees to: "yes, do 2" says nothing without the offer that it answers.
+
+    find_offer("yes", "Shelf 7 is free. Shall I use it?")  →  "Shelf 7 is free. Shall I use it?"
+
+The offer is the last question of the agent's text before, or the last sentence that offers something; where that only
+points ("Shall I do it?"), the sentence before it as well. A number or an ordinal in the answer brings its option.
+"""
+
+from __future__ import annotations
+
+import re
+
+from penstock.writing.constraints import sentences
+
+__all__ = ["find_offer"]
+
+_LONGEST_ANSWER = 25  # words of the first sentence of an answer that may be no more than one
+_LONGEST_PICK = 8
+_LONGEST_OFFER = 320  # characters
+_LONGEST_SENTENCE = 240
+_ANSWER = re.compile(
+    r"\W*(?:yes|yeah|yep|yup|sure|ok(?:ay)?|alright|all right|please do|go ahead|go for it|sounds (?:good|great|fine)|do "
+    r"(?:it|that|this|so|both|all|the|\d)|agreed|correct|exactly|right|perfect|great|good idea|that works|works for me|"
+    r"let[’']s (?:do|go)|option|the (?:first|second|third|fourth|fifth|last|former|latter|other|cheap|new|old)\w*|both|neither|"
+    r"no|nope|not (?:yet|now|that)|never mind|ja|nein|genau|gerne|oui|non|d[’']accord|sí|si|claro|vale|sim|não|sì|да|нет|"
+    r"давай|хорошо)\b|\W*(?:是|好|不|对|可以|はい|いいえ|お願い|네|예|아니)|\W*\d{1,2}\W*$",
+    re.IGNORECASE,
+)
+_OFFER = re.compile(
+    r"\b(?:would you like|do you want|shall i|should i|should we|shall we|may i|can i|let me know|please (?:confirm|tell|"
+    r"choose|reply)|i (?:can|could) (?:also |now )?|if you(?:[’']d)? (?:want|like|agree|confirm)|say the word|happy to|"
+    r"soll ich|möchten sie|möchtest du|voulez-vous|veux-tu|quieres|desea|хотите|要不要|しますか|할까요)",
+    re.IGNORECASE,
+)
+_POINTS = re.compile(
+    r"\b(?:this|that|these|those|it|them|so|proceed|continue|go ahead|go on|confirm|which|either|one)\b",
+    re.IGNORECASE,
+)
+_PICKED = re.compile(
+    r"(?<![\w.])#?(\d{1,2}|[a-f])(?![\w.:-])|\b(first|second|third|fourth|fifth)\b", re.IGNORECASE
+)
+_ORDINALS = ("first", "second", "third", "fourth", "fifth")
+_OPTION = re.compile(
+    r"^[ \t]*+(?:[-*•][ \t]++)?(?:\*\*)?\(?(?:option )?(\d{1,2}|[A-Fa-f])[.):]\**+\s++(\S(?:.*\S)?)",
+    re.MULTILINE | re.IGNORECASE,
+)
+
+
+def find_offer(answer: str, said: str) -> str:
+    """Returns what the agent said that a person's answer agrees to or declines; empty where the answer speaks for itself."""
+    first = next(iter(sentences(answer[:1_000])), "")
+    if not _ANSWER.match(first) or len(first.split()) > _LONGEST_ANSWER:
+        return ""
+    spoken = [one for one in sentences(said) if len(one) <= _LONGEST_SENTENCE]
+    asking = [place for place, one in enumerate(spoken) if one.rstrip("*_ )").endswith(("?", "？"))]
+    offering = asking or [place for place, one in enumerate(spoken) if _OFFER.search(one)]
+    words = [_find_option(answer, said)]
+    if offering:
+        place = offering[-1]
+        if place and not words[0] and _POINTS.search(spoken[place]) and len(spoken[place].split()) < 12:
+            words.append(spoken[place - 1])
+        words.append(spoken[place])
+    offer = ""
+    for word in filter(None, words):
+        joined = (
+            f"{offer} — {word}" if offer and word is words[-1] and words[0] else f"{offer} {word}".strip()
+        )
+        if len(joined) > _LONGEST_OFFER:
+            break
+        offer = joined
+    return " ".join(offer.split())
+
+
+def _find_option(answer: str, said: str) -> str:
+    """Returns the option of a list that a short answer picks by number, letter or ordinal."""
+    if len(answer.split()) > _LONGEST_PICK:
+        return ""
+    options = _OPTION.findall(said)
+    for number, ordinal in _PICKED.findall(answer):
+        wanted = str(_ORDINALS.index(ordinal.lower()) + 1) if ordinal else number.lower()
+        found = next((text for name, text in reversed(options) if name.lower() == wanted), "")
+        if found:
+            return str(found)[:_LONGEST_SENTENCE]
+    return ""

@@ -1,0 +1,55 @@
+"""The offer that a short answer agrees to."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.writing.agreement import find_offer
+
+OPTIONS = (
+    "I can do one of these:\n1. wait until Monday\n2) **sell** the lamps\n3. stop\n\nWhich one shall it be?"
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "offer"),
+    [
+        (
+            "yes",
+            "The lamps are here. Shall I move the lamps to shelf 7?",
+            "Shall I move the lamps to shelf 7?",
+        ),
+        ("Yeah, do that.", "Shelf 7 is free. Shall I use it?", "Shelf 7 is free. Shall I use it?"),
+        ("ok, do 2", OPTIONS, "**sell** the lamps — Which one shall it be?"),
+        ("the third, please", OPTIONS, "stop — Which one shall it be?"),
+        ("2", OPTIONS, "**sell** the lamps — Which one shall it be?"),
+        (
+            "go ahead",
+            "All is ready. Let me know if you want the lamps moved.",
+            "Let me know if you want the lamps moved.",
+        ),
+        ("no", "Do you want a receipt by post?", "Do you want a receipt by post?"),
+        ("ja, gerne", "Soll ich die Lampen umräumen?", "Soll ich die Lampen umräumen?"),
+        ("好的", "要不要我把灯搬到七号架？", "要不要我把灯搬到七号架？"),
+    ],
+)
+def test_it_is_the_last_question_or_the_option_that_was_picked(answer, said, offer):
+    assert find_offer(answer, said) == offer
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("Find the order of last week that holds a blue lamp.", "Shall I move the lamps?"),
+        ("yes", "The lamps are on shelf 7."),
+        ("yes", ""),
+        ("Notes on the parser, please.", "Which file do you mean?"),
+    ],
+)
+def test_an_answer_that_speaks_for_itself_has_none(answer, said):
+    assert find_offer(answer, said) == ""
+
+
+def test_it_is_short():
+    said = "It is " + "very " * 80 + "late. " + "Shall I do it " + "or not " * 20 + "?"
+    assert len(find_offer("yes", said)) <= 320
