@@ -68,7 +68,7 @@ class Conversation(msgspec.Struct, frozen=True, eq=False):
     system: Any = None
     tools: Sequence[Any] = ()
     waits: bool = False
-    """Whether a call at its end has no result yet, so that nothing can be said after it."""
+    """True where a call at its end has no result yet, so that nothing can be said after it."""
     mark: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     """Places cache marks as the host's own requests have them; None where it places none."""
 
@@ -76,7 +76,8 @@ class Conversation(msgspec.Struct, frozen=True, eq=False):
 class WriterMemory(msgspec.Struct, frozen=True, eq=False):
     """Notes on the conversation and what was learned about models, where a store keeps them beyond one summariser.
 
-    `book` is told of each request which model answered it and what it used, whatever becomes of the answer.
+    `book` is told of each request which model answered it and what it used, whatever becomes of the answer; nothing at all
+    was used, as far as it is told, by one that was broken off.
     """
 
     notes: PartNotes | None = None
@@ -139,6 +140,9 @@ class CallBudget(Protocol):
 
     def book(self, usage: Usage, requests: int) -> None:
         """Counts what an allowed request used, however often it was sent."""
+
+    def lose(self) -> None:
+        """Takes note that an allowed request was broken off: what it used is not known."""
 
 
 class Writing:
@@ -250,8 +254,13 @@ class Writing:
         )
         try:
             answer = await self._writer.model.answer(bounded)
+        except asyncio.CancelledError:
+            self._books.lose()
+            raise
         except ProviderError as error:
             self._books.book(Usage(), error.requests)
+            if error.failure.may_be_billed:
+                self._books.lose()
             raise
         self._books.book(answer.usage, answer.requests)
         return answer
@@ -305,7 +314,7 @@ def _require_text(answer: Answer, tokens: int, tokenizer: Tokenizer) -> None:
 def _require_handoff(text: str) -> Prose:
     prose = read_prose(text)
     if prose is None:
-        raise NotWritten("its answer is no handoff: it has none of the sections")
+        raise NotWritten("its answer has none of the sections of a handoff")
     if not prose.entries:
         raise NotWritten("its answer has headings and nothing below them")
     return prose

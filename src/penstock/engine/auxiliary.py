@@ -67,7 +67,7 @@ def summariser_for(
         return None
     other = settings.compression.summary_model
     if auxiliary.mode == "auto" and other and other != main.name and isinstance(main, ProviderModel):
-        return Summariser(main.sibling(other), main=main)
+        return Summariser(main.make_sibling(other), main=main)
     return Summariser(main, main=main, window_tokens=main_window_tokens)
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
+import penstock.installed_dialects  # noqa: F401 - names of dialects are those of installed packages, too
 from penstock.config import redactor_of_process
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.dialects.base import require_list
@@ -105,7 +106,7 @@ class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The other parts of the requests that a live agent sends, where they differ from `system` and `tools`: a summary
     is asked for with them, and they do not count against the target."""
     unsent: int = 0
-    """How many of the last messages no request has held yet: where they stay in the view, a model that is asked at the
+    """The number of last messages that no request has held yet: where they stay in the view, a model that is asked at the
     end of the conversation is asked before them, and reads the rest from the cache."""
     refused: bool = False
     """True where the provider has refused the conversation as it is: then no model is asked at its end."""
@@ -292,7 +293,7 @@ def begin(
 def open_messages(
     messages: Sequence[Any], request: CompressRequest, notebook: Notebook, raws: Sequence[bytes] | None = None
 ) -> Opened:
-    """Returns the list as it was read. Raises InputError for what is no list of messages."""
+    """Returns the list as it was read. Raises InputError for anything but a list of messages."""
     dialect = None if request.dialect == "auto" else dialect_named(request.dialect)
     return notebook.open(list(require_list(messages)), dialect, raws, request.numbers)
 
@@ -308,7 +309,7 @@ async def _summarise(
     summariser: Summariser,
     on_step: Callable[[str], None] | None,
 ) -> Compressed:
-    """Compact again with a model's prose in the handoff; the first pass stands where there is none to be had."""
+    """Compacts again with a model's prose in the handoff; returns the first pass where no model wrote any."""
     plan = first.result.plan
     if plan is None or not plan.handoff_tokens:
         return deliver(first)

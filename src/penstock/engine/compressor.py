@@ -32,7 +32,7 @@ from penstock.measure.running import RunningEstimate
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.usage import normalise_usage
 from penstock.measure.windows import resolve_window
-from penstock.planning.policy import Compact, Decision, Guard, Policy, Thrash, Trigger, worth_it
+from penstock.planning.policy import Compact, Decision, Guard, Policy, Thrash, Trigger, is_worth_it
 from penstock.planning.pressure import Level, Notice, Pressure
 from penstock.planning.receipt import NOTHING_TO_DO, describe_compaction
 from penstock.providers.connect import connect
@@ -93,7 +93,7 @@ class ContextCompressor(ContextEngine):
     )
     """The attributes that a deep copy has in common with its original."""
     _forgotten: ClassVar[frozenset[str]] = frozenset({"_notebook", "_recollection"})
-    """The attributes that `on_session_reset` makes anew."""
+    """The attributes that `on_session_reset` makes afresh."""
 
     def __init__(  # noqa: PLR0913  # all but the first by name
         self,
@@ -127,6 +127,7 @@ class ContextCompressor(ContextEngine):
         self.pins: set[int] = set()
         self._on_notice = on_notice or _log_notice
         self._given_summariser = None if summariser is None else summariser_of(summariser)
+        self._host_chooses_writer = False
         self._summariser = self._given_summariser or summariser_for(self.settings, None)
         self._model = model
         self._notebook = self._new_notebook()
@@ -332,7 +333,7 @@ class ContextCompressor(ContextEngine):
         before, after = scale(receipt.tokens_before), scale(receipt.tokens_after)
         whole = current_tokens or 0  # a host that does not know it passes None, 0 or -1
         outside = max(0, whole - before) if whole > 0 else self._outside_tokens()
-        effective = receipt.outcome != NOTHING_TO_DO and worth_it(
+        effective = receipt.outcome != NOTHING_TO_DO and is_worth_it(
             receipt.tokens_before, receipt.tokens_after, forced=False
         )
         compressible = max(0, before - self._policy.budgets.tail_tokens)
@@ -359,12 +360,14 @@ class ContextCompressor(ContextEngine):
             raise UnknownHandle(f"there is no original {handle!r} in this conversation")
         return self._originals[number]
 
-    def estimate(self, messages: Sequence[Any]) -> int:
-        """Tokens of a request with these messages: what the provider reported last, plus what came since.
+    def estimate(self, messages: Sequence[Any], *, unchanged: int = 0) -> int:
+        """Returns the tokens of a request with these messages: what the provider reported last, plus what came since.
 
-        Only messages that were not seen before are counted. With a store, as the model was seen to count.
+        Only messages that were not seen before are counted. With a store, as the model was seen to count. A host that only
+        appends may say how many messages at the start are `unchanged` since the last estimate: where that is all that it
+        held, they are not compared with what was seen, and the cost is that of the new ones, however long the list is.
         """
-        counted = sum(self._notebook.weigh(list(require_list(messages))))
+        counted = self._notebook.count(require_list(messages), unchanged)
         self._running = self._running.recount(counted)
         if self._recollection is not None:
             self._recollection.see(messages)
@@ -409,8 +412,11 @@ class ContextCompressor(ContextEngine):
         self._keep_notes_of(new_id)
 
     def _use_summariser(self, summariser: Summariser | None) -> None:
-        """Has another model write from now on; with None, the one that the settings name, where they do."""
-        self._given_summariser = summariser
+        """Has another model write from now on; with None, the one that the settings name, where they do.
+
+        What `update_model` tells of the session's own model changes nothing about that any more.
+        """
+        self._given_summariser, self._host_chooses_writer = summariser, True
         self._summariser = summariser or summariser_for(self.settings, None)
 
     def _reserve_output(self, tokens: int) -> None:
@@ -441,7 +447,8 @@ class ContextCompressor(ContextEngine):
             if self._recollection is not None:
                 self._recollection.notebook = self._notebook
         self._model, self._endpoint, self._observed = model, base_url, (0, 0)
-        if self._given_summariser is None and (base_url or api_key or provider):
+        is_chosen = self._given_summariser is not None or self._host_chooses_writer
+        if not is_chosen and (base_url or api_key or provider):
             known = provider if provider in PRESETS else _API_MODES.get(api_mode, provider)
             self._summariser = self._summariser_of(model, context_length, base_url, api_key, known)
         self._fit_window(context_length)
@@ -470,7 +477,7 @@ class ContextCompressor(ContextEngine):
     def _summariser_of(
         self, model: str, context_length: int, base_url: str, api_key: str, provider: str
     ) -> Summariser | None:
-        """Returns the summariser for a session with this model; none where it cannot be reached in a way that we know."""
+        """Returns the summariser for a session with this model; None if we know no way to reach it."""
         if not writes_summaries(self.settings, model, provider):
             return summariser_for(self.settings, None)
         try:

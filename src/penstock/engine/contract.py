@@ -59,7 +59,7 @@ class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
     beside: Beside | None = None
     """The other parts of the host's own requests, where they are known."""
     unsent: int = 0
-    """How many of the last messages no request has held yet, so that no cache has them either."""
+    """The number of last messages that no request has held yet, so that no cache has them either."""
     refused: bool = False
     """True where the provider has refused the conversation as it is, so that no model is asked at its end."""
     book_summary: Callable[[str, Usage], None] | None = None
@@ -80,7 +80,7 @@ def _do_nothing(*_told: Any) -> None:
 
 
 class Hosting(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine offers beside its contract to a host that keeps a log, such as Penstock's own agent."""
+    """The optional steps of an engine, for a host that keeps a log, such as Penstock's own agent."""
 
     works_in_background: bool = False
     """True where `compress` may run in a thread while the host calls other methods, and is free of lasting effects: the
@@ -126,7 +126,7 @@ class ContextEngine(ABC):
     context_length: int = 0
     compression_count: int = 0
     last_summary_call: SummaryCall = SummaryCall()
-    """What came of the last request for a summary: its outcome, its error, and which model stepped in."""
+    """The last request for a summary: its outcome, its error, and which model stepped in."""
 
     threshold_percent: float = 0.75
     protect_first_n: int = 3
@@ -192,7 +192,7 @@ class ContextEngine(ABC):
 
     @property
     def hosting(self) -> Hosting:
-        """What the engine offers beside these members to a host that keeps a log."""
+        """The engine's optional steps, for a host that keeps a log. The defaults do nothing."""
         return Hosting()
 
     def on_session_start(self, session_id: str, **context: Any) -> None:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.conversation import mark
 from penstock.conversation.handles import AFTER, numbers_after
-from penstock.conversation.message import leading_system
-from penstock.conversation.pairing import calls_by_id
+from penstock.conversation.message import count_leading_system
 from penstock.conversation.speakers import last_request
 from penstock.engine.compress import CompressRequest, new_notebook, open_messages, read_settings
 from penstock.errors import SettingsError, TargetTooSmall
@@ -64,7 +63,7 @@ def handoff(
     writer = ExtractiveWriter(
         HandoffMaterial(
             transcript,
-            calls_by_id(transcript.messages),
+            transcript.landmarks.calls,
             book.tokenizer,
             book.redactor,
             handoff_tokens=tokens,
@@ -81,7 +80,9 @@ def handoff(
     def wrap(text: str) -> str:
         return mark.wrap(f"{writer.note}\n{text}", attributes)
 
-    system = frozenset(range(leading_system(transcript.messages)))  # the host keeps its own instructions
+    system = frozenset(
+        range(count_leading_system(transcript.messages))
+    )  # the host keeps its own instructions
     beside = Surroundings(
         request=last_request(transcript.messages),
         kept=system,

@@ -130,4 +130,4 @@ def _read_number(note: bytes | None) -> int | None:
 
 
 def _warn(error: StoreError) -> None:
-    log.warning("what was learned about a model is not at hand, or not kept: %s", error)
+    log.warning("what was learned about a model could not be read or kept: %s", error)

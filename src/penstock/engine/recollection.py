@@ -56,7 +56,7 @@ class Recollection:
     def see(self, messages: Sequence[Any]) -> None:
         """Takes note of the list of a turn.
 
-        What it has more than the last one came now; of another list nobody knows.
+        Messages beyond the last list came now; the times of any other list are unknown.
         """
         known = len(self._came)
         if 0 < known <= len(messages) and self._list[known - 1] == messages[known - 1]:

@@ -25,7 +25,7 @@ import msgspec
 from penstock.config import plugins_folder
 from penstock.engine.contract import ContextEngine
 from penstock.errors import EngineFailure, PenstockError, SettingsError
-from penstock.settings import Settings, nearest
+from penstock.settings import Settings, find_most_alike
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -121,7 +121,7 @@ def explain_trouble(folder: Path) -> str:
         os.scandir(folder).close()
         return _unsafe(folder)
     except FileNotFoundError:
-        return "it is not there"
+        return "it does not exist"
     except OSError as error:
         return f"it cannot be read: {error.strerror}"
 
@@ -189,7 +189,7 @@ def _file_loader(path: Path, plugin: str) -> Callable[[], Factory]:
         )
         with blame_engine(shown.name, quote=True):
             exec(compile(source, str(path), "exec"), module.__dict__)  # noqa: S102 - what a plugin is for; see `_source`
-        return _defined_in(module, shown)
+        return _find_defined_in(module, shown)
 
     return load
 
@@ -245,7 +245,7 @@ def _open_to_others(path: Path, info: os.stat_result, write: int = _OTHERS_WRITE
     return ""
 
 
-def _defined_in(module: types.ModuleType, path: Path) -> Factory:
+def _find_defined_in(module: types.ModuleType, path: Path) -> Factory:
     """Returns the function `engine` of a plugin file, else the one engine class that it defines."""
     function = vars(module).get(_FUNCTION)
     if callable(function):
@@ -307,7 +307,7 @@ def engine_named(name: str, settings: Settings | None = None, **options: Any) ->
     for offer in offers(settings):
         if offer.name == name:
             try:
-                return _made(offer, {"settings": settings, **options})
+                return _make(offer, {"settings": settings, **options})
             except EngineFailure as error:
                 raise SettingsError(
                     f"context.engine is {name!r}, and that engine cannot be used: {error}"
@@ -348,7 +348,7 @@ def _refuse(first: EngineOffer) -> type[ContextEngine]:
     raise EngineFailure(f"the name {first.name!r} is taken by {by}; choose another name for this one")
 
 
-def _made(offer: EngineOffer, options: dict[str, Any]) -> ContextEngine:
+def _make(offer: EngineOffer, options: dict[str, Any]) -> ContextEngine:
     factory = offer.load()
     with blame_engine(offer.name, quote=True):
         made = factory(**select_options(factory, options))
@@ -359,7 +359,7 @@ def _made(offer: EngineOffer, options: dict[str, Any]) -> ContextEngine:
 
 def _hint(name: str, settings: Settings) -> str:
     names = dict.fromkeys(offer.name for offer in offers(settings))
-    near = nearest(name, names)
+    near = find_most_alike(name, names)
     hint = f"did you mean {near}?" if near else f"the engines are {', '.join(names)}"
     folder = plugins_folder(settings.plugins.folder)
     trouble = explain_trouble(folder) if settings.plugins.folder else ""

@@ -22,7 +22,7 @@ import msgspec
 from penstock.engine.attempt import Allowance, Writer, Writing, WritingJob
 from penstock.engine.learned import PartNotes
 from penstock.errors import ErrorClass, ErrorKind, NotWritten, ProviderError, SettingsError
-from penstock.measure.prices import Cost, Money, add_costs, cost_of
+from penstock.measure.prices import Cost, Money, Unknown, add_costs, cost_of
 from penstock.measure.usage import Usage
 from penstock.measure.windows import resolve_window
 from penstock.providers.exchange import Answer, Ask
@@ -108,7 +108,7 @@ class Written(msgspec.Struct, frozen=True, eq=False):
     def reason(self) -> str:
         """The reason why there is no prose, in one line."""
         tried = "; ".join(dict.fromkeys(f"{attempt.model}: {attempt.outcome}" for attempt in self.attempts))
-        return f"no model wrote the handoff ({tried or 'no model could be asked'}); excerpts and facts stand in its place"
+        return f"the handoff was written without a model ({tried or 'none could be asked'}); it has excerpts and facts instead"
 
 
 class Cooldown(msgspec.Struct, frozen=True):
@@ -375,6 +375,12 @@ class _Run:
         self._requests += requests - 1
         self.requests_now += requests - 1
 
+    def lose(self) -> None:
+        """Takes note that a request was broken off: what it used is not known."""
+        self.costs_now.append(Unknown("a request was broken off"))
+        if self._book is not None:
+            self._book(self._model, Usage())
+
 
 async def _ask_window(model: Model) -> int | None:
     ask = getattr(model, "window_tokens", None)
@@ -440,7 +446,7 @@ class _Function:
 async def _in_thread(function: WritesText, prompt: str) -> Any:
     """Returns the result of the function.
 
-    Its thread is left alone when nobody waits for it any more, also at the very end.
+    Its thread is abandoned when its caller leaves, even when the process ends.
     """
     loop = asyncio.get_running_loop()
     waiting: asyncio.Future[Any] = loop.create_future()
@@ -455,7 +461,7 @@ async def _in_thread(function: WritesText, prompt: str) -> Any:
             result = function(prompt)
         except Exception as raised:  # noqa: BLE001 - raised again where it is waited for
             error = raised
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the caller has left
             loop.call_soon_threadsafe(settle, result, error)
 
     threading.Thread(target=work, daemon=True, name="penstock-summariser").start()

@@ -26,5 +26,5 @@ async def in_thread(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwa
     except asyncio.CancelledError:
         await asyncio.wait([work])
         if not work.cancelled():
-            work.exception()  # nobody wants to hear of it any more
+            work.exception()  # its caller has left
         raise

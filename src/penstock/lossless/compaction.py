@@ -155,7 +155,7 @@ class _Desk:
             self._tree.keep_notes(node.key, checked.entries)
 
     def _make_job(self, node: Node, tokens: int) -> WritingJob:
-        """The job for one node: notes on its messages, or on the texts of its children where those are gone.
+        """Returns the job for one node: notes on its messages, or on the texts of its children where those are gone.
 
         Nothing else of the conversation is in it, so that the same messages always make the same request.
         """

@@ -69,7 +69,7 @@ class LosslessEngine(ContextCompressor):
         return "lossless"
 
     def original(self, handle: str) -> Any:
-        """The original of a message; for a node, the list of those below it that this instance has seen."""
+        """Returns the original of a message; for a node, the list of those below it that this instance has seen."""
         node = parse_handle(handle)
         if node.kind is not HandleKind.NODE:
             return super().original(handle)
@@ -115,6 +115,7 @@ class LosslessEngine(ContextCompressor):
             book.tokenizer.count,
             book.redactor.redact,
             embedder_for(self.settings),
+            others=self.settings.recall.other_conversations,
         )
 
     def _request(self, focus: str | None, target: int | None) -> CompressRequest:
@@ -130,7 +131,7 @@ class LosslessEngine(ContextCompressor):
         return self._take_note(result)
 
     def _take_note(self, result: Compressed) -> Compressed:
-        """The result; the engine knows which nodes stand in it."""
+        """Returns the result; the engine knows which nodes stand in it."""
         if result.plan is not None:
             self._shown = nodes_in_view(result.plan.pieces)
         return result

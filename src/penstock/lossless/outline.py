@@ -134,7 +134,7 @@ def segment_key(transcript: Transcript, places: Iterable[int]) -> str:
 
 
 def _units(transcript: Transcript, places: Sequence[int]) -> Iterable[list[int]]:
-    """The places in runs that no legal cut parts."""
+    """Yields the places in runs that no legal cut parts."""
     legal = frozenset(transcript.legal)
     unit: list[int] = []
     for place in places:
@@ -147,7 +147,7 @@ def _units(transcript: Transcript, places: Sequence[int]) -> Iterable[list[int]]
 
 
 def _handle_of_leaf(leaf: int) -> int:
-    """The number of the leaf: before it come all leaves up to it, and all parents that were whole by then."""
+    """Returns the number of the leaf: before it come all leaves up to it, and all parents that were whole by then."""
     before = handle = leaf - 1
     while before:
         before //= FAN
@@ -226,7 +226,7 @@ def parse_outline(text: str) -> tuple[Node, ...]:
 
 
 def _join_empty(nodes: Iterable[Node]) -> list[Node]:
-    """The nodes, with neighbours that have no text as one."""
+    """Returns the nodes, with neighbours that have no text as one."""
     found: list[Node] = []
     for node in nodes:
         if found and not node.text and not found[-1].text:

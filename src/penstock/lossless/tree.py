@@ -84,14 +84,14 @@ class NodeTree:
             self._nodes[handle] = _NODE.decode(kept)
         return self._nodes[handle]
 
-    def children(self, handle: int) -> tuple[Node, ...]:
+    def list_children(self, handle: int) -> tuple[Node, ...]:
         """Returns the nodes directly below a node; none where they are not known."""
         found = tuple(self.node(child) for child in children_of(handle))
         known = tuple(child for child in found if child is not None)
         return known if len(known) == len(found) else ()
 
     def runs(self, handle: int) -> Runs:
-        """The numbers of all messages below a node, even one that was never told; none if it is unknown."""
+        """Returns the numbers of all messages below a node, even one that was never told; none if it is unknown."""
         node = self.node(handle)
         if node is not None:
             return node.runs
@@ -131,7 +131,7 @@ class NodeHistory:
         self._shown = shown
 
     def search(self, query: str, wish: Wish) -> Sequence[Finding]:
-        """The best findings: messages, since nodes say only what messages say."""
+        """Returns the best findings: messages, since nodes say only what messages say."""
         found: list[Finding] = []
         seen: set[str] = set()
         for history in self._histories:
@@ -148,7 +148,7 @@ class NodeHistory:
             return self._first(lambda history: history.describe(handle))
         numbers = self._numbers(node.number)
         text = self.text(handle)
-        children = self._tree.children(node.number)
+        children = self._tree.list_children(node.number)
         inside = (
             tuple(f"n{child.handles[0]}" for child in children)
             if children
@@ -181,7 +181,7 @@ class NodeHistory:
         asked = parse_handle(handle)
         if asked.kind is not HandleKind.NODE:
             return self._first(lambda history: history.text(handle))
-        children = self._tree.children(asked.number)
+        children = self._tree.list_children(asked.number)
         if any(child.text for child in children):
             return _BETWEEN.join(map(_with_header, children))
         originals = write_originals(self._originals(self._numbers(asked.number)))
@@ -217,7 +217,7 @@ class NodeHistory:
 
 
 def _first_numbers(runs: Runs) -> tuple[int, ...]:
-    """The numbers of the runs, as many as a conversation may have: a handoff from anywhere may name far more."""
+    """Returns the numbers of the runs, as many as a conversation may have: a handoff from anywhere may name far more."""
     return tuple(islice(numbers_in(runs), _MOST_NUMBERS))
 
 

@@ -31,7 +31,7 @@ from penstock.lossless.outline import (
     segment_key,
     spot_of,
 )
-from penstock.writing.choice import join_excerpts
+from penstock.writing.choice import FOCUS_SHARE, join_excerpts
 from penstock.writing.extractive import ExtractiveWriter
 from penstock.writing.handoff import HandoffEntry, HandoffSection, escape, header_of, render_handoff
 from penstock.writing.reading import Speaker
@@ -60,7 +60,7 @@ _HEADERS_SHARE = 0.15  # of the room: headers take no more while nodes can be jo
 
 
 def segment_size(gone_tokens: int, handoff_tokens: int) -> int:
-    """The tokens of one segment. It depends on the room alone, but for handoffs that are very short."""
+    """Returns the tokens of one segment. It depends on the room alone, but for handoffs that are very short."""
     wished = _SIZE_SHARE * handoff_tokens
     size = min(_SIZES, key=lambda tokens: abs(tokens - wished))
     most = max(1, handoff_tokens // _TOKENS_PER_SEGMENT)
@@ -148,23 +148,25 @@ class OutlineWriter(ExtractiveWriter):
         choice = self._begin_choice(entries, beside)
         shut = self._shut(choice, beside)
         self._tell_parents(choice, shut)
-        self._choose(choice, shut, room - self._fixed_tokens(), entries, beside)
+        left = room - self._count_fixed_tokens()
+        self._choose(choice, shut, left, entries, beside, int(left * FOCUS_SHARE))
         text, entries = self._fit(entries, choice, budget, measure)
         while not text and self._drop_text():
             text, entries = self._fit(entries, choice, budget, measure)
         if not text:
             return OutlineText()
         nodes = self._all_nodes(everything, as_told, choice)
-        return OutlineText(text, self._count_quotes(entries, choice), struck, nodes)
+        texts = self._sections.struck_texts
+        return OutlineText(text, self._count_quotes(entries, choice), struck, texts, nodes)
 
     # The parts of the outline.
 
     def _all_parts(self, kept: frozenset[int]) -> list[_Part]:
-        """The nodes of the last outline, one for messages that no node knows, a leaf for each new segment."""
+        """Returns the nodes of the last outline, one for messages that no node knows, a leaf for each new segment."""
         transcript = self._transcript
         parts = [_Part(node.handles, node.runs, node.text) for node in parse_outline(self._last_text())]
         leaves = max((spot_of(part.handles[-1]).leaves for part in parts), default=0)
-        if lost := self._lost(parts):
+        if lost := self._find_lost(parts):
             parts.append(_Part((), lost, None, _digest("lost", self._last_text())))
         gone = [place for place, number in enumerate(transcript.numbers) if number and place not in kept]
         for places in cut_segments(transcript, gone, self._segment_tokens):
@@ -186,8 +188,8 @@ class OutlineWriter(ExtractiveWriter):
             if isinstance(part, Summary)
         )
 
-    def _lost(self, parts: Iterable[_Part]) -> Runs:
-        """The numbers of messages that a handoff stands for, and no node of it."""
+    def _find_lost(self, parts: Iterable[_Part]) -> Runs:
+        """Returns the numbers of messages that a handoff stands for, and no node of it."""
         numbers = self._transcript.numbers
         if not self._transcript.handoffs:
             return ()
@@ -210,7 +212,7 @@ class OutlineWriter(ExtractiveWriter):
     # Making room.
 
     def _make_room(self, parts: list[_Part], room: int) -> list[_Part]:
-        """The parts, with parents in place of some, so that there is room for what is still to be told."""
+        """Returns the parts, with parents in place of some, so that there is room for what is still to be told."""
         while True:
             headers = sum(part.header_tokens for part in parts)
             told = sum(part.told_tokens for part in parts)
@@ -230,7 +232,7 @@ class OutlineWriter(ExtractiveWriter):
         return parts
 
     def _fresh_tokens(self, parts: Sequence[_Part], room: int) -> int:
-        """Tokens to be left for the texts of new segments."""
+        """Returns the tokens to be left for the texts of new segments."""
         fresh = sum(part.raw_tokens for part in parts if part.text is None)
         return int(min(_FRESH_SHARE * room, _MOST_TOLD * fresh))
 
@@ -244,7 +246,7 @@ class OutlineWriter(ExtractiveWriter):
         parent.below = tuple(group)
         return self._weigh([parent])[0]
 
-    def _fixed_tokens(self) -> int:
+    def _count_fixed_tokens(self) -> int:
         return sum(part.fixed_tokens for part in self._parts)
 
     def _drop_text(self) -> bool:
@@ -284,9 +286,9 @@ class OutlineWriter(ExtractiveWriter):
         for source in np.flatnonzero(in_written & (index.speakers == Speaker.HANDOFF)).tolist():
             choice.cover(index.sources[source].distinct)
         found = [part.text for part in self._parts if part.key and part.text]
-        choice.cover(index.vocabulary.known_in(found))
+        choice.cover(index.vocabulary.find_known(found))
         notes = [entry.text for part in self._parts for entry in part.notes]
-        choice.cover(index.vocabulary.known_in(notes), bare=True)
+        choice.cover(index.vocabulary.find_known(notes), bare=True)
         return in_written | self._are_of(beside.kept_verbatim)
 
     def _tell_parents(self, choice: ExcerptChoice, shut: Flags) -> None:
@@ -306,7 +308,7 @@ class OutlineWriter(ExtractiveWriter):
         return "\n".join(filter(None, [render_outline(nodes), sections]))
 
     def _lay_out(self, choice: ExcerptChoice) -> tuple[list[Node], list[HandoffEntry]]:
-        """The nodes with their texts, and the lines of messages that stay, but not whole."""
+        """Returns the nodes with their texts, and the lines of messages that stay, but not whole."""
         index = self._transcript.index
         chosen: dict[int, dict[tuple[int, str], list[int]]] = {}
         for number in sorted(choice.chosen):
@@ -330,7 +332,7 @@ class OutlineWriter(ExtractiveWriter):
     def _all_nodes(
         self, everything: Sequence[_Part], as_told: Mapping[tuple[int, ...], Node], choice: ExcerptChoice
     ) -> tuple[Node, ...]:
-        """The nodes that stand in the outline, and all that others took the place of; none has lost its text."""
+        """Returns the nodes that stand in the outline, and all that others took the place of; none has lost its text."""
         nodes, _ = self._lay_out(choice)
         nodes = [node if node.text else as_told.get(node.handles, node) for node in nodes]
         shown = {handle for part in self._parts for handle in part.handles}
@@ -346,7 +348,7 @@ def _all_below(part: _Part) -> Iterable[_Part]:
 
 
 def _next_groups(parts: Sequence[_Part]) -> list[int]:
-    """The places of the next parts that give way to their parents, on the lowest level where there are any.
+    """Returns the places of the next parts that give way to their parents, on the lowest level where there are any.
 
     Leaves do so by and by, the oldest first. A higher level does all at once: then it is let alone for long,
     and what is before it stays as it is. New segments give way only where nothing else is left.
@@ -363,7 +365,7 @@ def _next_groups(parts: Sequence[_Part]) -> list[int]:
 
 
 def _level_of_group(parts: Sequence[_Part], start: int) -> int | None:
-    """The level of the parts from `start` on, where all that have the same parent stand there."""
+    """Returns the level of the parts from `start` on, where all that have the same parent stand there."""
     group = parts[start : start + FAN]
     if len(group) < FAN or any(len(part.handles) > 1 for part in group):
         return None
@@ -373,7 +375,7 @@ def _level_of_group(parts: Sequence[_Part], start: int) -> int | None:
 
 
 def _text_of(notes: Sequence[HandoffEntry], lines: Mapping[tuple[int, str], str]) -> str:
-    """The text of a node: a model's notes, then the lines of its messages, in their order."""
+    """Returns the text of a node: a model's notes, then the lines of its messages, in their order."""
     told = [_render_notes(notes)] if notes else []
     for (number, label), text in sorted(lines.items()):
         told += [header_of(number, label), escape(text)]

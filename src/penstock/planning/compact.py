@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from penstock.conversation.message import Text, leading_system
+from penstock.conversation.message import Text, count_leading_system
 from penstock.conversation.rules import check
 from penstock.conversation.view import Handoff, Kept, Rewritten, as_message, encode, is_merged
 from penstock.errors import IllegalResult, TargetTooSmall
 from penstock.measure.wording import pluralise
 from penstock.planning.layout import PlanLimits
 from penstock.planning.plan import CompactionOrder, NothingToDo, Plan, make_plan
-from penstock.planning.policy import budgets, summary_budget, worth_it
+from penstock.planning.policy import budgets, is_worth_it, summary_budget
 from penstock.planning.receipt import ALL_STRUCK, COMPACTED, DEGRADED, NOTHING_TO_DO, Receipt
 from penstock.redaction import REDACTED
 from penstock.writing.handoff import SYSTEM_NOTE
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["CompactionResult", "compact", "limits_for_target"]
 
 _HEAD_SHARE = 0.08
-_FRESH_SHARE = 0.4
+_FRESH_SHARE = 0.42
 _SPENT_OF_THRESHOLD = 0.5  # in a window: a view that is filled further would soon be compacted again
 _TAIL_LEAST = 0.02
 _TAIL_SLOPE = 0.2
@@ -76,9 +76,14 @@ def compact(opened: Opened, order: CompactionOrder, prose: Prose | None = None) 
     except TargetTooSmall as error:
         least = _find_least_target(transcript, error.target_tokens, order, checked)
         unpin = " or unpin messages" if order.wishes.pins else ""
-        noted = 0 if note is None else note.tokens
+        needed = pluralise(least + (0 if note is None else note.tokens), "token")
+        step = (
+            f"raise the target to at least {needed}"
+            if goal.target_tokens is not None
+            else f"use a larger window than {goal.window_tokens:,} tokens, or a target of at least {needed}"
+        )
         raise TargetTooSmall(
-            f"{error}; raise the target to at least {pluralise(least + noted, 'token')}{unpin}",
+            f"{error}; {step}{unpin}",
             target_tokens=limits.target_tokens,
             parts=error.parts,
         ) from None
@@ -87,7 +92,7 @@ def compact(opened: Opened, order: CompactionOrder, prose: Prose | None = None) 
     if note is not None and planned.handoff.text:
         planned = _add_note(planned, note)
     before, after = transcript.total_tokens, planned.tokens_after
-    if not worth_it(before, after, forced=goal.forced or limits.explicit):
+    if not is_worth_it(before, after, forced=goal.forced or limits.explicit):
         reason = f"{before:,} tokens would become {after:,}: less than a tenth saved"
         return _leave(opened, reason, limits, order)
     result = _carry_out(opened, planned, limits, order)
@@ -138,7 +143,7 @@ def limits_for_target(
     With its ceiling the tail takes up to a quarter of what the system prompt leaves, less where the target is
     a small share of the conversation: there its tokens keep more as excerpts.
     """
-    system_end = leading_system(transcript.messages)
+    system_end = count_leading_system(transcript.messages)
     system = sum(transcript.tokens[:system_end])
     room = max(0, target_tokens - system)
     rest = max(1, transcript.total_tokens - system)
@@ -166,7 +171,7 @@ def _limits_for_window(
     """
     allowed = budgets(settings, window_tokens)
     cuts = transcript.cuts()
-    system_end = leading_system(transcript.messages)
+    system_end = count_leading_system(transcript.messages)
     length = len(transcript.messages)
     head_end = cuts.head_end(settings.protect_first_n, transcript.total_tokens, system_end, length)
     head = cuts.tokens(0, head_end)
@@ -195,7 +200,7 @@ class _SystemNote(msgspec.Struct, frozen=True):
 
 def _make_note(transcript: Transcript, order: CompactionOrder) -> _SystemNote | None:
     """Returns the note where it is asked for; None where the list has no system prompt, or one that has it already."""
-    end = leading_system(transcript.messages)
+    end = count_leading_system(transcript.messages)
     if not order.settings.system_note or not end:
         return None
     parts = transcript.messages[end - 1].parts
@@ -229,7 +234,7 @@ def _carry_out(opened: Opened, plan: Plan, limits: PlanLimits, order: Compaction
     _require_legal(plan, transcript, encoded)
     ours = {place for place, source in enumerate(opened.sources) if source is None}
     standing, rewritten = plan.sizes.keys() - ours, plan.rewritten - ours
-    written = _written_texts(transcript, plan)
+    written = _list_written_texts(transcript, plan)
     facts_kept, facts_reachable = _count_facts(transcript, plan, written)
     receipt = Receipt(
         outcome=COMPACTED,
@@ -244,6 +249,7 @@ def _carry_out(opened: Opened, plan: Plan, limits: PlanLimits, order: Compaction
         facts_kept=facts_kept,
         facts_reachable=facts_reachable,
         facts_struck=plan.handoff.struck,
+        struck=plan.handoff.struck_texts,
         repaired=opened.repairs,
         redacted=sum(text.count(REDACTED) for text in written),
         handoff_tokens=plan.handoff_tokens,
@@ -297,13 +303,13 @@ def _count_facts(transcript: Transcript, plan: Plan, written: Sequence[str]) -> 
     verbatim = np.array(sorted(plan.kept_verbatim), np.int32)
     for source in np.flatnonzero(np.isin(index.message_of_source, verbatim)).tolist():
         present[index.sources[source].distinct] = True
-    known = index.vocabulary.known_in(written)
+    known = index.vocabulary.find_known(written)
     present[known[known < len(present)]] = True
     kept = int(present.sum())
     return kept, len(present) - kept
 
 
-def _written_texts(transcript: Transcript, plan: Plan) -> list[str]:
+def _list_written_texts(transcript: Transcript, plan: Plan) -> list[str]:
     """Returns the texts of the view that are not as they came."""
     return [
         getattr(part, "text", "") or getattr(part, "arguments", "")

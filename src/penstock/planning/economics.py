@@ -145,7 +145,7 @@ class Why(StrEnum):
     PAYS = "pays"  # compact: carrying on has cost as much as compacting will
     FREE = "free"  # compact: this very request becomes cheaper
     OFF = "off"
-    UNKNOWN = "unknown"  # nobody has said yet whether the provider caches
+    UNKNOWN = "unknown"  # no report yet says whether the provider caches
     LITTLE = "little"  # too little to drop, or too little new
     EARLY = "early"  # carrying on has cost too little yet
     GATE = "gate"  # our bill would pass the twin's
@@ -177,7 +177,7 @@ class Weighed(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def compact(self) -> bool:
-        """True if the conversation is to be compacted before this request."""
+        """True if the conversation should be compacted before this request."""
         return self.why.compacts
 
     @property

@@ -14,9 +14,11 @@ from penstock.conversation.dialects.protocol import is_attachment, is_fixed
 from penstock.conversation.handles import name_message
 from penstock.conversation.message import Image, Message, Opaque, Part, Text, ToolCall, ToolResult
 from penstock.conversation.speakers import Voice, VoicedPart, part_voices
+from penstock.conversation.wire import json_text, parse_arguments, parse_json
 from penstock.writing.excerpts import redact_readable
 from penstock.writing.harness import shorten_harness
-from penstock.writing.stubs import clip, describe, shows_files, state_outcome
+from penstock.writing.ledger import read_outcome
+from penstock.writing.stubs import clip, describe, shorten, shows_files, state_outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,6 +34,7 @@ _LONGEST_LEAF = 200  # characters of one text in the arguments of a call
 _LEAF_HEAD = 60
 _LONGEST_ARGUMENTS = 1_000  # characters of all arguments of a call together, however short each value is
 _LONGEST_TITLE = 80
+_LONGEST_ERROR = 160
 _LEAST_COPY = 24  # tokens of a harness text that stands again in a later message
 
 
@@ -51,10 +54,15 @@ class Elider:
         self._recall = f", {recall_tool}" if recall_tool else ""
 
     def stub(self, result: ToolResult, number: int) -> str:
-        """Returns the line that stands for a result, with the handle of the original."""
-        line = describe(self._calls.get(result.call_id), result, self._redactor.redact)
+        """Returns the line that stands for a result, with the handle of the original and, where it failed, its error."""
+        call = self._calls.get(result.call_id)
+        line = describe(call, result, self._redactor.redact)
         pictures = f", {len(result.images)} images" if result.images else ""
-        return f"{line}{pictures} ({name_message(number)}{self._recall})"
+        stub = f"{line}{pictures} ({name_message(number)}{self._recall})"
+        if shows_files(call) and not result.is_error:
+            return stub
+        outcome = read_outcome(result, self._redactor.redact)
+        return f"{stub}: {shorten(outcome.text, _LONGEST_ERROR)}" if outcome.failed and outcome.text else stub
 
     def elide_results(self, message: Message, number: int) -> dict[int, Part]:
         """Returns long results as stubs, images as a line. Empty when nothing gets smaller."""
@@ -96,8 +104,9 @@ class Elider:
             return None
         call = self._calls.get(part.call_id)
         count = self._tokenizer.count
+        outcome = f", {ended}" if (ended := state_outcome(call, part)) else ""
         pictures = f", {len(part.images)} images" if part.images else ""
-        head = f"[in part: {state_outcome(call, part)}{pictures} ({name_message(number)}{self._recall})]"
+        head = f"[part of {name_message(number)}{outcome}{pictures}{self._recall}]"
         is_file = shows_files(call) and not part.is_error
         room = limit - count(head) - 1
         clean = redact_readable(part.text, self._redactor.redact)
@@ -160,16 +169,19 @@ class Elider:
         What is written again is redacted, as a whole: a secret is often told by the key it stands under.
         """
         try:
-            given = msgspec.json.decode(arguments)
-            if len(arguments) <= _LONGEST_ARGUMENTS and not _has_long_leaf(given):
-                return None
-            clean = msgspec.json.decode(self._redactor.redact(arguments))
-        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+            given = parse_json(arguments)
+        except ValueError:
             return self._leaf(arguments, number)
+        if len(arguments) <= _LONGEST_ARGUMENTS and not _has_long_leaf(given):
+            return None
+        try:
+            clean = parse_json(self._redactor.redact(arguments))
+        except ValueError:  # a secret has taken a quote with it
+            return json_text(parse_arguments(self._leaf(arguments, number)))
         shortened = self._shorten(clean, number)
-        text = msgspec.json.encode(shortened).decode()
+        text = json_text(shortened)
         if len(text) > _LONGEST_ARGUMENTS:
-            text = msgspec.json.encode(_keep_first(shortened, [_LONGEST_ARGUMENTS // 2], number)).decode()
+            text = json_text(_keep_first(shortened, [_LONGEST_ARGUMENTS // 2], number))
         return text if len(text) < len(arguments) else None
 
     def _shorten(self, node: Any, number: int) -> Any:

@@ -11,7 +11,7 @@ every item by which the provider reads the others.
 from __future__ import annotations
 
 from enum import IntEnum
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
@@ -19,13 +19,13 @@ import msgspec
 from penstock.conversation.dialects import wire_of
 from penstock.conversation.dialects.content import read_attachment
 from penstock.conversation.dialects.protocol import find_barrier, is_attachment, is_standing
-from penstock.conversation.message import Opaque, Part, Role, Text, ToolResult, leading_system
-from penstock.conversation.pairing import PartPlace, find_unanswered, match
-from penstock.conversation.repair import open_calls
-from penstock.conversation.rules import ServerTools
+from penstock.conversation.message import Opaque, Part, Role, Text, ToolResult, count_leading_system
+from penstock.conversation.pairing import PartPlace, find_unanswered, has_result, match
+from penstock.conversation.rules import Alternation, ServerTools, UserOpens
 from penstock.conversation.speakers import last_request
 from penstock.conversation.view import Rewritten, as_message
 from penstock.measure.weigh import message_tokens
+from penstock.writing.importance import answers_in_data
 from penstock.writing.telling import Teller, share_out
 from penstock.writing.transcript import Cuts
 
@@ -42,6 +42,7 @@ __all__ = ["Layout", "LayoutMaker", "PlanLimits", "Rewrites", "Sacrifice", "Wish
 
 _LEAST_HARNESS = 40  # tokens of one harness text in a user message that stays,
 _HARNESS_SHARE = 0.02  # or this share of the target, where that is more
+_DATA_SHARE = 0.74  # of the room for fresh results, where they are data: a table says it in less
 _SHORT_TEXT = 60  # tokens: an assistant's text in the tail is not clipped below this
 _LEAST_REQUEST = 24
 _LEAST_FOR_HANDOFF = 60  # tokens, where all but the request has given way
@@ -60,7 +61,7 @@ class PlanLimits(msgspec.Struct, frozen=True):
     tail_ceiling_tokens: int
     head_tokens: int
     fresh_tokens: int
-    """For results that nobody has answered yet, beside the tail."""
+    """For results that the model has not answered yet, beside the tail."""
     handoff_tokens: int
     protect_first_n: int
     protect_last_n: int
@@ -135,13 +136,19 @@ class LayoutMaker:
         self._tokenizer = tokenizer
         self.request = last_request(transcript.messages)
         self._teller = Teller(transcript, self.request, wishes.focus, tokenizer, importance)
-        self.system_end = leading_system(transcript.messages)
+        self.system_end = count_leading_system(transcript.messages)
         self.open = _find_open(transcript)
         self.pins = _places_of(wishes.pins, transcript)
-        self.barrier = find_barrier(transcript.messages)
+        self.barrier = find_barrier(transcript.messages, transcript.landmarks.opaque)
         self.standing = find_standing(transcript, self.barrier)
+        if self.barrier is not None and self.barrier in self.open:
+            # A handoff stands behind the barrier, and nothing of ours may stand behind an open call: its turn stays whole.
+            self.standing |= frozenset(range(self.barrier + 1, len(transcript.messages)))
         fixed = {*self.pins, self.request}
         self.fresh = tuple(place for place in find_unanswered(transcript.messages) if place not in fixed)
+        self._fresh_tokens = limits.fresh_tokens
+        if self.fresh and answers_in_data(transcript.index):
+            self._fresh_tokens = int(limits.fresh_tokens * _DATA_SHARE)
         # Harness text gives way before anything else does: all that follows plans with what is left of it.
         self._trimmed = self._trim_harness(max(_LEAST_HARNESS, int(limits.target_tokens * _HARNESS_SHARE)))
         self._sizes = list(transcript.tokens)
@@ -156,14 +163,14 @@ class LayoutMaker:
         """Returns the layout after this sacrifice."""
         limits = self._limits
         if sacrifice < Sacrifice.FRESH:
-            return self._arrange(sacrifice, limits.fresh_tokens)
+            return self._arrange(sacrifice, self._fresh_tokens)
         if sacrifice is Sacrifice.FRESH:  # what is left of it when all the rest has given way
             others = self._arrange(Sacrifice.TAIL, 0).tokens
             left = limits.target_tokens - others - min(_LEAST_FOR_HANDOFF, limits.target_tokens // 5)
-            return self._arrange(sacrifice, min(limits.fresh_tokens, max(0, left)))
+            return self._arrange(sacrifice, min(self._fresh_tokens, max(0, left)))
         if sacrifice in {Sacrifice.END, Sacrifice.REQUEST_AND_END}:
             return self._arrange(sacrifice, 0)
-        some = self._arrange(sacrifice, limits.fresh_tokens // 2)
+        some = self._arrange(sacrifice, self._fresh_tokens // 2)
         return some if some.tokens <= limits.target_tokens else self._arrange(sacrifice, 0)
 
     def _arrange(self, sacrifice: Sacrifice, fresh_tokens: int) -> Layout:
@@ -218,7 +225,7 @@ class LayoutMaker:
         places = (*range(self.system_end), *islands, *range(tail_start, len(self._transcript.messages)))
         return Layout(self.system_end, islands, tail_start, {}, self._tokens(places, {}))
 
-    def front(self, layout: Layout) -> int:
+    def count_front(self, layout: Layout) -> int:
         """Returns how many of the messages that stay come before the handoff: the head, and all up to a barrier."""
         if self.barrier is None or self.barrier >= layout.tail_start:
             return layout.head_end
@@ -232,6 +239,33 @@ class LayoutMaker:
     def widen(self, layout: Layout, brought: frozenset[int], rewritten: Rewrites) -> Layout:
         """Returns the layout with messages that were brought back, and with fewer that are rewritten."""
         return self._relay(layout, layout.head_end, brought, rewritten)
+
+    def part_neighbours(self, layout: Layout, brought: set[int]) -> set[int]:
+        """Returns the messages to bring back without those that would make two turns of one role stand together.
+
+        Many servers refuse such a list (`Alternation`); neighbours that the caller sent stay as they came. What the layout
+        has brought already stays, too.
+        """
+        messages = self._transcript.messages
+        if not any(isinstance(rule, Alternation) for rule in self._transcript.dialect.rules):
+            return brought
+        while True:  # a few rounds: what goes may leave others beside each other
+            islands = self._islands(layout.head_end, layout.tail_start, frozenset(brought))
+            wider = msgspec.structs.replace(layout, islands=islands)
+            stays, front = wider.positions(len(messages)), self.count_front(wider)
+            late = brought - layout.brought
+            clashing: set[int] = set()
+            for at, (one, other) in enumerate(pairwise(stays), 1):
+                role = messages[one].role
+                apart = other == one + 1 or at == front or role not in {Role.USER, Role.ASSISTANT}
+                if apart or messages[other].role is not role or one in clashing:
+                    continue
+                place = other if other in late else one
+                if place in late:
+                    clashing.update(range(*self.cuts.segment(place)))
+            if not clashing:
+                return brought
+            brought = brought - clashing
 
     def _relay(self, layout: Layout, head_end: int, brought: frozenset[int], rewritten: Rewrites) -> Layout:
         islands = self._islands(head_end, layout.tail_start, brought)
@@ -274,7 +308,21 @@ class LayoutMaker:
         for place in wanted:
             if head_end <= place < tail_start:
                 islands.update(range(*self.cuts.segment(place)))
-        return tuple(sorted(place for place in islands if head_end <= place < tail_start))
+        islands = {place for place in islands if head_end <= place < tail_start}
+        return tuple(sorted(islands | self._opener(min(islands, default=tail_start))))
+
+    def _opener(self, first: int) -> set[int]:
+        """Returns the shortest message of the user before the first that stays, where that one may not open the list.
+
+        A handoff opens it elsewhere; it cannot where a barrier is, which it stands behind.
+        """
+        messages = self._transcript.messages
+        rule = next((one for one in self._transcript.dialect.rules if isinstance(one, UserOpens)), None)
+        if rule is None or self.barrier is None or first == len(messages) or rule.may_open(messages[first]):
+            return set()
+        segments = {self.cuts.segment(place) for place in range(self.system_end, first)}
+        opening = [one for one in segments if one[1] <= first and rule.may_open(messages[one[0]])]
+        return set(range(*min(opening, key=lambda one: (self.cuts.tokens(*one), one)))) if opening else set()
 
     def _squeeze(self, islands: Iterable[int], rewritten: Rewrites) -> Rewrites:
         """Returns also what stands beside standing items, in the same message or segment, as small as it gets."""
@@ -284,7 +332,7 @@ class LayoutMaker:
         beside = {one for place in self.standing for one in range(*self.cuts.segment(place))}
         squeezed = dict(rewritten)
         for place in islands:
-            if place in beside and place not in fixed:
+            if (place in beside or place < self.floor) and place not in fixed:
                 message, number = self._transcript.messages[place], self._transcript.numbers[place]
                 parts = self._elide_results(place, 0) | self._shorten_arguments(place, 0)
                 for at, part in enumerate(message.parts):
@@ -398,14 +446,14 @@ class LayoutMaker:
         return {at: Text(f"{name}\n{clipped}")} if room > _LEAST_REQUEST else {}
 
     def _trim_harness(self, limit: int) -> Rewrites:
-        """Returns every user message in which a harness says much, with no more of it than `limit` tokens a part."""
+        """Returns the user messages in which a harness says much, each part of it cut to `limit` tokens."""
         transcript = self._transcript
         newest: dict[str, int] = {}
         trimmed: Rewrites = {}
-        for place in range(len(transcript.messages) - 1, self.system_end - 1, -1):
-            message = transcript.messages[place]
-            if message.role is not Role.USER or place in self.pins or transcript.tokens[place] <= limit:
+        for place in reversed(transcript.landmarks.users):
+            if place in self.pins or transcript.tokens[place] <= limit:
                 continue
+            message = transcript.messages[place]
             number = transcript.numbers[place]
             if parts := self._elider.trim_harness(message, number, limit, self._tokenizer.count, newest):
                 trimmed[place] = parts
@@ -442,7 +490,9 @@ def find_standing(transcript: Transcript, barrier: int | None) -> frozenset[int]
     A reference may stand for a call that only the provider has: then every output without a call stays as well.
     """
     messages = transcript.messages
-    standing = {place for place, one in enumerate(messages) if any(map(is_standing, one.parts))}
+    standing = {
+        place for place in transcript.landmarks.opaque if any(map(is_standing, messages[place].parts))
+    }
     references = {
         wire_of(transcript[place], transcript.dialect).get("id")
         for place in standing
@@ -465,9 +515,17 @@ def find_standing(transcript: Transcript, barrier: int | None) -> frozenset[int]
 
 
 def _find_open(transcript: Transcript) -> set[int]:
-    """Returns the positions of calls that have no result yet, the provider's own included."""
+    """Returns the positions of calls that have no result yet, the provider's own included.
+
+    Only the last turn can have them: an older call without a result was given a stub when the list was opened.
+    """
+    messages = transcript.messages
     rules = (rule for rule in transcript.dialect.rules if isinstance(rule, ServerTools))
-    return open_calls(transcript.messages).union(*(rule.open_uses(transcript.messages) for rule in rules))
+    start = len(messages) - 1
+    while start > 0 and (messages[start].role is not Role.USER or has_result(messages[start])):
+        start -= 1
+    found = match(messages[start:], transcript.dialect.pairing).open
+    return {start + place.message for place in found}.union(*(rule.open_uses(messages) for rule in rules))
 
 
 def _merge(some: Rewrites, others: Rewrites) -> Rewrites:

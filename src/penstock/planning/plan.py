@@ -22,7 +22,6 @@ from penstock.conversation.dialects.chat import CHAT
 from penstock.conversation.dialects.protocol import is_fixed
 from penstock.conversation.handles import AFTER, name_message, numbers_after
 from penstock.conversation.message import Message, Part, Role, Summary, Text, ToolResult
-from penstock.conversation.pairing import calls_by_id
 from penstock.conversation.rules import Alternation, UserOpens, first_speaker
 from penstock.conversation.speakers import is_request
 from penstock.conversation.view import Handoff, Kept, Piece, Rewritten, as_message, encode, wire_text
@@ -64,7 +63,7 @@ __all__ = [
     "verdicts",
 ]
 
-SHORT_NOTE = "Earlier turns, noted by another assistant: reference only. Do not redo finished work."
+SHORT_NOTE = "Notes by another assistant, for reference. Do not redo finished work."
 _SHORT_NOTE_BELOW = 1_200  # tokens of handoff
 _LEAST_HANDOFF = 60
 _HANDOFF = -1  # the key of a handoff among the sizes
@@ -129,14 +128,14 @@ class KeptReasons(msgspec.Struct, frozen=True):
     pins: frozenset[int]
     open: frozenset[int]
     fresh: frozenset[int]
-    """Those with results that nobody has answered yet."""
+    """Messages with results that the model has not answered yet."""
     brought: frozenset[int]
     """Those that came back because there was room left."""
     protect_first_n: int
     provider: frozenset[int] = frozenset()
     """The provider's own compaction, and what it reads the others by."""
     counts_from: int = 0
-    """What comes before this position the provider's own compaction stands for."""
+    """The provider's own compaction stands for all before this position."""
 
 
 class Plan(msgspec.Struct, frozen=True, eq=False):
@@ -276,7 +275,7 @@ class _Planner:
         self._tokenizer = order.tokenizer
         self.material = HandoffMaterial(
             transcript,
-            calls_by_id(transcript.messages),
+            transcript.landmarks.calls,
             order.tokenizer,
             order.redactor,
             limits.handoff_tokens,
@@ -314,6 +313,16 @@ class _Planner:
         )
         place = next(speakers, None)
         return place is not None and messages[place].role is not Role.USER and place != self.layouts.barrier
+
+    def _meet(self, beside: tuple[int, ...]) -> bool:
+        """Returns True if the two messages beside a handoff are of one speaker, and did not stand together before.
+
+        Then the handoff stays where it has nothing to say: without it they would be neighbours (`Alternation`).
+        """
+        if not any(isinstance(rule, Alternation) for rule in self._transcript.dialect.rules):
+            return False
+        roles = {self._transcript.messages[place].role for place in beside}
+        return len(beside) == 2 and beside[1] > beside[0] + 1 and roles in ({Role.USER}, {Role.ASSISTANT})
 
     def too_small(self, layout: Layout) -> TargetTooSmall:
         """Returns the error for a target that even the last layout exceeds: which parts take how much."""
@@ -434,7 +443,7 @@ class _Planner:
             for part in parts.values()
             if isinstance(part, ToolResult)
         ]
-        choice.cover(index.vocabulary.known_in(stubs), bare=True)
+        choice.cover(index.vocabulary.find_known(stubs))
         results = index.speakers == Speaker.RESULT
         allowed = (elided & results)[index.source_of]
         if topic is not None:
@@ -525,12 +534,12 @@ class _Planner:
 
     # With a handoff.
 
-    def summarise(self, layout: Layout, writer: HandoffWriter) -> Plan:
-        """Returns the plan in which a handoff stands for all that the layout leaves out."""
+    def summarise(self, layout: Layout, writer: HandoffWriter, *, fill: bool = False) -> Plan:
+        """Returns the plan in which a handoff stands for all that the layout leaves out; with `fill`, it takes all the room."""
         transcript, limits = self._transcript, self._limits
         role, layout = self._role(layout)
         stays = layout.positions(len(transcript.messages))
-        at = self.layouts.front(layout) if role is not None else self._next_speaker(layout)
+        at = self.layouts.count_front(layout) if role is not None else self._next_speaker(layout)
         room = limits.target_tokens - layout.tokens
         budget = min(room, max(limits.handoff_tokens, limits.spend_tokens - layout.tokens))
         beside = Surroundings(
@@ -541,6 +550,7 @@ class _Planner:
                 _text_of_part(part) for parts in layout.rewritten.values() for part in parts.values()
             ],
             focus=self._wishes.focus,
+            fill=fill,
         )
         gone = tuple(place for place in range(len(transcript.messages)) if place not in beside.kept)
         after = [transcript.numbers[place] for place in stays[at:]]
@@ -558,7 +568,7 @@ class _Planner:
             fits = budget >= measure("") + 8 and (not gone or gone[-1] >= self.layouts.floor)
             written = writer.write(budget, measure, beside) if fits else HandoffText()
             pieces = kept
-            if written.text or self._needs_opening(layout):
+            if written.text or self._needs_opening(layout) or (role and self._meet(stays[at - 1 : at + 1])):
                 summary = Summary(f"{note}\n{written.text}".rstrip(), writer.mark_version, attributes)
                 pieces = [*kept[:at], Handoff(summary, gone, role), *kept[at:]]
             plan = self._weigh(tuple(pieces), layout, written, min(budget, limits.handoff_tokens))
@@ -570,32 +580,58 @@ class _Planner:
     def spend(self, plan: Plan, layout: Layout, writer: HandoffWriter) -> Plan:
         """Returns the plan with messages brought back whole while much of the target is unused and one would fit.
 
-        Each that comes back spares the handoff its excerpts, so this takes a few rounds.
+        Each that comes back spares the handoff its excerpts, so this takes a few rounds. What is left in the end goes to
+        plain sentences of those that do not fit.
         """
         granted = self._limits.spend_tokens
+        refused: set[int] = set()
         for _ in range(_ROUNDS):
             left = granted - plan.tokens_after
             if left <= _UNSPENT * granted:
                 break
-            wider = self._bring_back(layout, left, in_a_row=writer.names_runs)
+            wider = self._bring_back(layout, left, refused, in_a_row=writer.names_runs)
             if wider is None:
                 break
             fuller = self.summarise(wider, writer)
-            if fuller.tokens_after > self._limits.target_tokens:
+            if fuller.tokens_after <= self._limits.target_tokens:
+                plan, layout = fuller, wider
+                continue
+            # The first of them may not open the list, so that a handoff had to stand before it.
+            added = wider.brought - layout.brought
+            if not added:
                 break
-            plan, layout = fuller, wider
+            refused.update(range(*self.layouts.cuts.segment(min(added))))
+        if granted - plan.tokens_after > _UNSPENT * granted:
+            fuller = self.summarise(layout, writer, fill=True)
+            if plan.tokens_after < fuller.tokens_after <= self._limits.target_tokens:
+                plan = fuller
         return plan
 
-    def _bring_back(self, layout: Layout, room: int, *, in_a_row: bool) -> Layout | None:
+    def _bring_back(self, layout: Layout, room: int, barred: set[int], *, in_a_row: bool) -> Layout | None:
         """Returns the layout with what fits the room: messages that it shortens whole, and others that it leaves out.
 
         A message that is out comes back with those it may not be parted from; `in_a_row`, only right before
-        what stays, the newest first. None where nothing fits.
+        what stays, the newest first. None where nothing fits. Those that are `barred` stay out.
         """
-        layouts, whole = self.layouts, self._transcript.tokens
         _, layout = self._role(layout)  # the head may have given up messages so that the handoff may stand
+        refused = set(barred)
+        for _ in range(_ROUNDS):  # what may not come back leaves its room to others
+            chosen, rewritten = self._choose_to_bring(layout, room, refused, in_a_row=in_a_row)
+            brought = self.layouts.part_neighbours(layout, chosen)
+            if brought == chosen:
+                break
+            refused |= chosen - brought
+        if len(brought) == len(layout.brought) and rewritten == layout.rewritten:
+            return None
+        return self.layouts.widen(layout, frozenset(brought), rewritten)
+
+    def _choose_to_bring(
+        self, layout: Layout, room: int, refused: set[int], *, in_a_row: bool
+    ) -> tuple[set[int], Rewrites]:
+        """Returns the messages that may come back within the room, the most needed first, and what stays shortened."""
+        layouts, whole = self.layouts, self._transcript.tokens
         stays = set(layout.positions(len(whole)))
-        handoffs = set(self._transcript.handoffs)
+        barred = refused.union(self._transcript.handoffs)
         rewritten = dict(layout.rewritten)
         brought = set(layout.brought)
         places = range(layouts.floor, len(whole))
@@ -608,7 +644,7 @@ class _Planner:
                 continue
             segment = range(*layouts.cuts.segment(place))
             tokens = sum(whole[one] for one in segment if one not in stays)
-            if tokens <= room and not handoffs.intersection(segment):
+            if tokens <= room and barred.isdisjoint(segment):
                 stays.update(segment)
                 brought.update(segment)
                 room -= tokens
@@ -616,9 +652,7 @@ class _Planner:
                 break
         if room > _UNSPENT * self._limits.spend_tokens:
             self._bring_in_part(stays, brought, rewritten, room)
-        if len(brought) == len(layout.brought) and rewritten == layout.rewritten:
-            return None
-        return layouts.widen(layout, frozenset(brought), rewritten)
+        return brought, rewritten
 
     def _bring_in_part(self, stays: set[int], brought: set[int], rewritten: Rewrites, room: int) -> None:
         """Adds the newest message whose results are too large to come back whole, with the lines that fit the room."""
@@ -658,7 +692,7 @@ class _Planner:
         """Returns the first place after the head, among what stays, where not the system speaks."""
         messages = self._transcript.messages
         stays = layout.positions(len(messages))
-        place = self.layouts.front(layout)
+        place = self.layouts.count_front(layout)
         while place < len(stays) and messages[stays[place]].role is Role.SYSTEM:
             place += 1
         return place

@@ -28,10 +28,10 @@ __all__ = [
     "Trigger",
     "Wait",
     "budgets",
+    "is_worth_it",
     "refuse_model",
     "share",
     "summary_budget",
-    "worth_it",
 ]
 
 FLOOR_TOKENS = 64_000
@@ -46,7 +46,7 @@ BACKGROUND_SHARE = 0.85
 BY_HAND = "asked for by hand"
 BY_MODEL = "asked for by the model"
 WAYS_OUT = (
-    "compact by hand (/compress), begin anew (/new), or choose a model with a larger window (/model NAME)"
+    "compact by hand (/compress), start again (/new), or choose a model with a larger window (/model NAME)"
 )
 _BANDS = ((10_000, 0.20), (30_001, 0.15), (100_001, 0.10))
 _LAST_BAND = 0.05
@@ -115,7 +115,7 @@ def summary_budget(settings: CompressionSettings, compacted_tokens: int, window_
     return min(share(rate, compacted_tokens), ceiling)
 
 
-def worth_it(tokens_before: int, predicted_after: int, *, forced: bool) -> bool:
+def is_worth_it(tokens_before: int, predicted_after: int, *, forced: bool) -> bool:
     """Returns True if a plan may run: it saves at least 10 %, or anything at all where it is forced."""
     saved = tokens_before - predicted_after
     return saved > 0 and (forced or saved * 10 >= tokens_before)
@@ -153,7 +153,7 @@ class Trigger(StrEnum):
 
     @property
     def is_at_threshold(self) -> bool:
-        """True where nobody asked for it: the conversation has reached its threshold, or soon will."""
+        """True for a compaction that is not asked for: the conversation has reached its threshold, or soon will."""
         return self in (Trigger.PREFLIGHT, Trigger.RESPONSE, Trigger.BACKGROUND)
 
 
@@ -168,10 +168,12 @@ class Compact(msgspec.Struct, frozen=True, kw_only=True):
     def may_call_model(self) -> bool:
         """True where a model may write the summary.
 
-        An emergency takes the deterministic path. So does a compaction that is made because it pays, unless the price of
-        the summary was weighed, too.
+        An emergency and hygiene take the deterministic path: a person waits. So does a compaction that is made because it
+        pays, unless the price of the summary was weighed, too.
         """
-        return self.model_pays if self.trigger is Trigger.ECONOMY else self.trigger is not Trigger.EMERGENCY
+        if self.trigger is Trigger.ECONOMY:
+            return self.model_pays
+        return self.trigger not in (Trigger.EMERGENCY, Trigger.HYGIENE)
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,29 +267,38 @@ class Policy(msgspec.Struct, frozen=True):
         return cls(settings, budgets(settings, window_tokens, reserved_output_tokens, emergency=emergency))
 
     def preflight(self, prompt_tokens: int, guard: Guard = _OPEN) -> Decision:
-        """Before a request, on the estimate of all of it."""
+        """Decides before a request, on the estimate of all of it."""
         return self._from(Trigger.PREFLIGHT, prompt_tokens, self.budgets.threshold_tokens, guard)
 
     def after_response(self, prompt_tokens: int, guard: Guard = _OPEN) -> Decision:
-        """After a response, on the prompt tokens that the provider reported."""
+        """Decides after a response, on the prompt tokens that the provider reported."""
         return self._from(Trigger.RESPONSE, prompt_tokens, self.budgets.threshold_tokens, guard)
 
     def hygiene(self, tokens: int, messages: int, guard: Guard = _OPEN) -> Decision:
-        """The gateway's safety net, before the agent sees a message; conversations under 4 messages wait."""
+        """Decides before a resumed conversation is used; one of fewer than 4 messages waits."""
         if messages < HYGIENE_MESSAGES:
             return Wait(reason=f"{messages} messages are too few; hygiene starts at {HYGIENE_MESSAGES}")
         return self._from(Trigger.HYGIENE, tokens, self.budgets.hygiene_tokens, guard)
 
     def manual(self) -> Decision:
-        """A person asked: neither switch nor guard stands in the way."""
+        """Decides where a person asked: neither switch nor guard stands in the way."""
         return Compact(trigger=Trigger.MANUAL, reason=BY_HAND)
 
-    def by_model(self) -> Decision:
-        """The model asked, by the tool that the host offers it: as by hand, but off means off."""
-        return Compact(trigger=Trigger.MODEL, reason=BY_MODEL) if self.settings.enabled else _OFF
+    def by_model(self, new_tokens: int | None = None) -> Decision:
+        """Decides where the model asked, by the tool that the host offers it: as by hand, but off means off.
+
+        `new_tokens` came since the last compaction, None where there was none: what fits the tail would stay as it is.
+        """
+        if not self.settings.enabled:
+            return _OFF
+        if new_tokens is not None and new_tokens < self.budgets.tail_tokens:
+            return Wait(
+                reason=f"only {new_tokens:,} tokens came since the last compaction was asked for or made"
+            )
+        return Compact(trigger=Trigger.MODEL, reason=BY_MODEL)
 
     def due(self, prompt_tokens: int, guard: Guard = _OPEN) -> Decision:
-        """Before a request for which the engine in use says that it is due, by its own guards and threshold."""
+        """Decides before a request for which the engine in use says that it is due, by its own guards and threshold."""
         if not self.settings.enabled:
             return _OFF
         if objection := guard.objection(prompt_tokens):
@@ -302,7 +313,7 @@ class Policy(msgspec.Struct, frozen=True):
         return Compact(trigger=Trigger.PREFLIGHT, reason=reason)
 
     def economy(self, reason: str, *, pays: bool, model_pays: bool = False) -> Decision:
-        """Before a request below the threshold, where prices decide; `reason` is what the rule says.
+        """Decides before a request below the threshold, by prices; `reason` is what the rule says.
 
         `model_pays`: the rule has counted in what a model's summary costs.
         """
@@ -313,7 +324,7 @@ class Policy(msgspec.Struct, frozen=True):
         return Compact(trigger=Trigger.ECONOMY, reason=reason, model_pays=model_pays)
 
     def background(self, prompt_tokens: int) -> Decision:
-        """Beside the work: the threshold is so near that a compaction is made ready for it."""
+        """Decides whether the threshold is so near that a compaction is prepared beside the work."""
         if not self.settings.enabled:
             return _OFF
         begin = BACKGROUND_SHARE * self.budgets.threshold_tokens
@@ -324,15 +335,15 @@ class Policy(msgspec.Struct, frozen=True):
         return Compact(trigger=Trigger.BACKGROUND, reason=f"{prompt_tokens:,} tokens are near the threshold")
 
     def overflow(self, attempt: int) -> Decision:
-        """The provider refused the request as too large; `attempt` counts from 1 within a turn."""
+        """Decides after the provider refused the request as too large; `attempt` counts from 1 within a turn."""
         if not self.settings.enabled:
             return Wait(
-                reason=f"{_OFF.reason}: compact by hand (/compress), begin anew (/new), or turn it on"
+                reason=f"{_OFF.reason}: compact by hand (/compress), start again (/new), or turn it on"
             )
         most = self.settings.max_attempts
         if attempt > most:
             return Wait(
-                reason=f"the request is still too large after {most} attempts (compression.max_attempts): {WAYS_OUT}"
+                reason=f"the request is still too large after {most} attempts in this turn (compression.max_attempts): {WAYS_OUT}"
             )
         reason = f"the provider refused the request as too large (attempt {attempt} of {most})"
         return Compact(trigger=Trigger.OVERFLOW, reason=reason)

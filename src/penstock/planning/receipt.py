@@ -28,11 +28,11 @@ __all__ = [
 
 Outcome = str
 COMPACTED, NOTHING_TO_DO, DEGRADED = "compacted", "nothing_to_do", "degraded"
-ALL_STRUCK = "all that the model wrote was struck; excerpts and facts stand in its place"
+ALL_STRUCK = "everything the model wrote was struck; the handoff has excerpts and facts instead"
 
 
 class LiveQuality(msgspec.Struct, frozen=True, kw_only=True):
-    """How the agent came by the earlier values that it used in the turns after a compaction.
+    """The ways in which the agent came by the earlier values that it used in the turns after a compaction.
 
     An earlier value is one that was said before the compaction was put in place; each counts once, at its first use.
     """
@@ -70,9 +70,9 @@ class LiveQuality(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         if not self.answers:
-            return "The agent has not gone on since."
+            return "The agent has not answered since."
         if not self.used:
-            return "The agent used no earlier value next."
+            return "The agent has used no earlier value since."
         told = [
             (self.in_view, "stood in the view"),
             (self.recalled, "came back by recall"),
@@ -81,16 +81,20 @@ class LiveQuality(msgspec.Struct, frozen=True, kw_only=True):
                 self.asked_again,
                 f"{'was' if self.asked_again == 1 else 'were'} asked of the person again",
             ),
-            (self.otherwise, "came from elsewhere"),
+            (
+                self.otherwise,
+                f"stood in the system prompt or {'was' if self.otherwise == 1 else 'were'} put together by the agent",
+            ),
         ]
         parts = [f"{count:,} {what}" for count, what in told if count]
-        if self.in_handoff:
-            parts[0] += f" ({self.in_handoff:,} only in the handoff)"
+        if self.in_view:
+            only = f", {self.in_handoff:,} only in the handoff" if self.in_handoff else ""
+            parts[0] += f" ({100 * self.in_view // self.used}%{only})"
         return f"Of {pluralise(self.used, 'earlier value')} the agent used next, {', '.join(parts)}."
 
 
 class SummaryCall(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of asking a model for a handoff."""
+    """A request to a model for a handoff, and its outcome."""
 
     outcome: str = "not asked"
     """`written`, `fallback` (another model stepped in), `failed` (excerpts stand in its place), or `not asked`."""
@@ -99,7 +103,7 @@ class SummaryCall(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     """The model that wrote the handoff."""
     error: str = ""
-    """Why the chosen model did not write it."""
+    """The reason why the chosen model did not write it."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +111,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
     A fact is a distinct value of the conversation: kept when it still stands in the view, reachable when only
     its original holds it, struck when a summary invented it, added when it was put in last, because the agent had used it
-    while the compaction was prepared beside the work. `cost`, in US dollars, is None where no model
+    while the compaction was prepared beside the work. `struck` has what was struck of a model's words, each cut short. `cost`, in US dollars, is None where no model
     was called, and where `cost_note` says why it is not known. `attempts` are the models that were asked for
     the handoff, in order, with what came of it; `summary_limits` what they might use in all. `quality` is what the turns
     since tell of it: None where it was just made, and where it is not in a store.
@@ -126,6 +130,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     facts_kept: int = 0
     facts_reachable: int = 0
     facts_struck: int = 0
+    struck: tuple[str, ...] = ()
     facts_added: int = 0
     repaired: int = 0
     redacted: int = 0
@@ -145,7 +150,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     quality: LiveQuality | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the receipt as JSON; `facts_added` and `quality` only where there is something to tell."""
+        """Returns the receipt as JSON; `struck`, `facts_added` and `quality` only where there is something to tell."""
         plain = {
             **msgspec.structs.asdict(self),
             "attempts": list(self.attempts),
@@ -154,11 +159,14 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         del plain["quality"]
         if not self.facts_added:
             del plain["facts_added"]
+        plain["struck"] = list(self.struck)
+        if not self.struck:
+            del plain["struck"]
         return plain if self.quality is None else {**plain, "quality": self.quality.to_dict()}
 
     @property
     def summary_call(self) -> SummaryCall:
-        """What came of asking a model."""
+        """The request to a model and its outcome."""
         if not self.attempts:
             return SummaryCall()
         chosen = str(self.attempts[0]["model"])

@@ -210,6 +210,7 @@ class TestAsync:
 
         assert asyncio.run(inside()).messages == result.messages
 
+    @pytest.mark.outside  # takes long
     def test_many_at_once_do_not_meet(self, result):
         async def many():
             return await asyncio.gather(

@@ -13,6 +13,8 @@ from penstock.errors import TargetTooSmall
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import weigh
 
+pytestmark = pytest.mark.sampled(4)  # each of its cases is long
+
 
 def user(content):
     return {"role": "user", "content": content}

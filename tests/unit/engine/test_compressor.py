@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from penstock.engine.compressor import ContextCompressor
-from penstock.errors import SettingsError, UnknownHandle
+from penstock.errors import InputError, SettingsError, UnknownHandle
 from penstock.planning.pressure import Level
 from penstock.settings import Settings, settings_from
 from penstock.testing.engine_contract import long_conversation
@@ -125,6 +125,35 @@ class TestEstimate:
         more = [*messages, *SHORT]
         fresh = ContextCompressor(200_000)
         assert engine.estimate(more) == fresh.estimate(more) + 3_000
+
+    def test_what_a_host_says_is_unchanged_is_not_looked_at_again(self):
+        messages = long_conversation(20)
+        engine, fresh = ContextCompressor(8_000), ContextCompressor(8_000)
+        engine.estimate(messages[:20])
+        for start, end in ((20, 24), (24, 25), (25, 40)):
+            unseen = [object()] * start  # whoever looks at them finds no message
+            counted = engine.estimate([*unseen, *messages[start:end]], unchanged=start)
+            assert counted == fresh.estimate(messages[:end])
+        assert engine.estimate(messages[:10], unchanged=10) == fresh.estimate(
+            messages[:10]
+        )  # it was cut short
+        assert engine.compress(messages) == ContextCompressor(8_000).compress(messages)
+
+    def test_what_comes_behind_unchanged_messages_may_tell_the_dialect(self):
+        plain = [{"role": "user", "content": "Which port does staging use?"}]
+        block = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "staging.yaml"}}
+        more = [*plain, {"role": "assistant", "content": [block]}]
+        engine = ContextCompressor(8_000)
+        engine.estimate(plain)
+        assert engine.estimate(more, unchanged=1) == ContextCompressor(8_000).estimate(more)
+
+    def test_a_message_that_cannot_be_read_is_named_by_its_number(self):
+        engine = ContextCompressor(8_000)
+        engine.estimate([{"role": "user", "content": "Hello"}])
+        with pytest.raises(InputError, match="message 2"):
+            engine.estimate(
+                [{"role": "user", "content": "Hello"}, {"role": "nobody", "content": "Hello"}], unchanged=1
+            )
 
     def test_preflight_fires_on_it(self, engine):
         messages = long_conversation(5)

@@ -249,7 +249,7 @@ class TestWhoMayWrite:
         missing = tmp_path / "nowhere"
         settings = settings_from({"plugins.folder": str(missing)})
         assert kinds(settings) == [("compressor", BUILT_IN), ("lossless", BUILT_IN)]
-        with pytest.raises(SettingsError, match=r"the engines are compressor, lossless .*it is not there"):
+        with pytest.raises(SettingsError, match=r"the engines are compressor, lossless .*it does not exist"):
             engine_named("zzz", settings)
 
 

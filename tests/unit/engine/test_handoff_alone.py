@@ -19,6 +19,8 @@ from penstock.errors import InputError, SettingsError, TargetTooSmall
 from penstock.measure.tokens import tokenizer_for
 from penstock.writing.handoff import HandoffSection, parse_handoff
 
+pytestmark = pytest.mark.sampled(4)  # each of its cases is long
+
 COUNT = tokenizer_for(None).count
 FIRST = "Make the importer of rowsd skip empty rows. Never touch migrations/0042_rows.sql."
 LAST = (
@@ -224,3 +226,52 @@ def test_it_never_takes_more_tokens_than_it_may_and_is_the_same_every_time(diale
     assert COUNT(text) <= tokens
     assert not text or read(text)
     assert text == penstock.handoff(copy.deepcopy(wires), tokens=tokens, dialect=dialect)
+
+
+def go_on_from(text, request="", first=0):
+    """A list of a host that forgot everything but a handoff: the agent worked on, perhaps at another request."""
+    messages = [{"role": "user", "content": text}]
+    if request:
+        messages += [{"role": "assistant", "content": "Done so far."}, {"role": "user", "content": request}]
+    for n in range(first, first + 20):
+        function = {"name": "terminal", "arguments": json.dumps({"command": f"make part-{n}"})}
+        messages += [
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": f"c{n}", "type": "function", "function": function}],
+            },
+            {"role": "tool", "tool_call_id": f"c{n}", "content": log(30)},
+        ]
+    return messages
+
+
+TASK = "Rebuild all parts one after the other. Never touch part 9, it is signed."
+
+
+@pytest.mark.parametrize("tokens", [400, 2_000])
+def test_a_task_stands_until_somebody_asks_for_something_else(tokens):
+    text = penstock.handoff(go_on_from(TASK), tokens=tokens)
+    for round_of_work in range(1, 5):
+        text = penstock.handoff(go_on_from(text, first=20 * round_of_work), tokens=tokens)
+        assert section(text, HandoffSection.ACTIVE_TASK) == [TASK]
+
+
+def test_a_task_that_no_longer_fits_is_cut_by_its_sentences():
+    long_task = " ".join([TASK, *(f"Part {n} is built after part {n - 1} only." for n in range(2, 40))])
+    text = penstock.handoff(go_on_from(long_task), tokens=4_000)
+    assert section(text, HandoffSection.ACTIVE_TASK) == [long_task]
+    (shorter,) = section(penstock.handoff(go_on_from(text, first=20), tokens=400), HandoffSection.ACTIVE_TASK)
+    assert shorter.startswith(TASK)
+    assert COUNT(shorter) <= 100
+
+
+def test_what_an_earlier_task_demanded_outlives_it():
+    text = penstock.handoff(go_on_from(TASK), tokens=1_000)
+    text = penstock.handoff(go_on_from(text, "Now write the release notes.", first=20), tokens=1_000)
+    assert section(text, HandoffSection.ACTIVE_TASK) == ["Now write the release notes."]
+    assert section(text, HandoffSection.GOAL) == [TASK]
+    for round_of_work in range(2, 5):
+        request = f"Now look at part {round_of_work}, please."
+        text = penstock.handoff(go_on_from(text, request, first=20 * round_of_work), tokens=1_000)
+        assert "Never touch part 9" in text

@@ -61,6 +61,7 @@ class TestWindow:
 
 
 class TestDeepCopy:
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("engine", ENGINES)
     def test_it_is_a_fresh_engine_of_the_same_settings(self, engine):
         options = {"model": "gpt-4o", "threshold_percent": 0.9, "recall_tools": True}
@@ -157,6 +158,14 @@ class TestNewestHosts:
         )
         assert engine._summariser is not None
 
+    def test_a_host_that_has_chosen_who_writes_is_not_overruled_by_what_it_tells_of_the_model(self):
+        engine = ContextCompressor(16_000)
+        engine.hosting.use_summariser(None)
+        engine.update_model(
+            "gpt-4o", 8_000, base_url="https://llm.example.org", api_key="k", provider="openai"
+        )
+        assert engine._summariser is None
+
     def test_what_is_not_asked_for_changes_nothing(self):
         engine, messages = ContextCompressor(16_000), long_conversation()
         assert engine.select_context(messages, budget_tokens=5, incoming_message=messages[-1]) is None
@@ -165,6 +174,7 @@ class TestNewestHosts:
         assert (pruned is messages, count) == (True, 0)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_async_twins_give_what_the_others_give(engine):
     async def work():

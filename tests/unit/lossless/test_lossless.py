@@ -221,7 +221,7 @@ def test_where_no_model_writes_the_outline_stands_without_it():
     result = LosslessEngine(64_000, summariser=model).compact(agent_turns(0, 80))
     plain = LosslessEngine(64_000).compact(agent_turns(0, 80))
     assert result.receipt.outcome == "degraded"
-    assert "no model wrote" in result.receipt.reason
+    assert "written without a model" in result.receipt.reason
     assert result.messages == plain.messages
 
 

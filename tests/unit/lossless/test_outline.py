@@ -90,6 +90,7 @@ def test_a_text_that_is_far_too_long_gives_way_to_its_header():
     assert len(covered) == result.receipt.summarised
 
 
+@pytest.mark.outside  # takes long
 def test_the_handoff_of_the_other_engine_is_taken_up_as_a_node():
     messages = long_conversation(40)
     first = compress_list(messages, CompressRequest(target_tokens=3_000))
@@ -104,6 +105,7 @@ def test_the_handoff_of_the_other_engine_is_taken_up_as_a_node():
     assert back.receipt.tokens_after <= 3_000
 
 
+@pytest.mark.outside  # takes long
 def test_an_outline_from_anywhere_does_no_harm():
     text = mark.wrap("## Outline\n[n999999999 m1-999999999]\nwords\n[n1 n7 m5]\n[m0]\nx", {"after": "4+"}, 2)
     for given in (text, text.replace("4+", "999999000+"), text + text):

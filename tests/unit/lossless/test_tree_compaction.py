@@ -21,6 +21,7 @@ def notes(prompt):
     return "## Goal\n- Keep the ledger in order (m2).\n## Active State\n- All tests pass.\n"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("model", [None, notes], ids=["without a model", "with a model"])
 @settings(max_examples=6, deadline=None)
 @given(rounds=st.lists(st.integers(8, 30), min_size=1, max_size=3), target=st.integers(1_500, 6_000))

@@ -13,7 +13,7 @@ from penstock.conversation.pairing import calls_by_id
 from penstock.engine.compress import CompressRequest, compress_list
 from penstock.measure.tokens import tokenizer_for
 from penstock.planning.elide import Elider
-from penstock.redaction import Redactor
+from penstock.redaction import Redactor, Secret
 from penstock.writing.stubs import clip
 
 TOKENIZER = tokenizer_for(None)
@@ -33,6 +33,20 @@ class TestResults:
         assert elider(READ).elide_results(message, 7) == {
             0: ToolResult("c1", "[read_file] config.py from line 1, 3,400 chars (m7)")
         }
+
+    def test_a_failed_one_says_why(self):
+        run = ToolCall("c1", "terminal", '{"command": "python3 job.py"}')
+        log = [f"step {n} ok" for n in range(90)]
+        log[40] = "job failed: error E-8410, no space left on volume petrel"
+        failed = Message(Role.TOOL, (ToolResult("c1", "\n".join([*log, "exit code 3"])),))
+        assert elider(run).elide_results(failed, 7)[0].text == (
+            "[terminal] python3 job.py → exit 3, 91 lines (m7): job failed: error E-8410, no space left on volume petrel"
+        )
+
+    def test_the_content_of_a_file_is_no_error(self):
+        text = "def fail():\n    raise ValueError('failed')\n" + "x = 1\n" * 400
+        message = Message(Role.TOOL, (ToolResult("c1", text),))
+        assert "ValueError" not in elider(READ).elide_results(message, 7)[0].text
 
     def test_a_short_result_stays(self):
         assert elider(READ).elide_results(Message(Role.TOOL, (ToolResult("c1", "x" * 200),)), 7) == {}
@@ -93,6 +107,17 @@ class TestArguments:
         part = elider().shorten_arguments(self.message("*** Begin Patch\n" + "+x = 1\n" * 100), 5)[0]
         assert part.arguments.startswith("*** Begin Patch")
         assert part.arguments.endswith("[716 chars, m5]")
+
+    def test_half_a_character_does_not_make_them_other_than_json(self):
+        arguments = '{"command":["ls","' + "x" * 300 + ' \ud83d"]}'
+        part = elider().shorten_arguments(self.message(arguments), 5)[0]
+        assert json.loads(part.arguments)["command"][1].endswith("[302 chars, m5]")
+
+    def test_json_that_a_secret_would_break_is_an_object_still(self):
+        given_arguments = json.dumps({"path": "a.py", "content": "x" * 500})
+        greedy = Redactor(detectors=[lambda text: [Secret(1, 4, "quote")] if text.startswith("{") else []])
+        part = Elider({}, TOKENIZER, greedy, None).shorten_arguments(self.message(given_arguments), 5)[0]
+        assert isinstance(json.loads(part.arguments), dict)
 
     def test_secrets_beside_a_long_leaf_are_redacted(self):
         token = "ghp" + "_" + "aB3dE5gH7jK9" * 3

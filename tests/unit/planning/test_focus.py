@@ -58,14 +58,15 @@ def share_of_handoff(result, topic):
     return topic_tokens([handoff], topic) / COUNT(handoff)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("topic", TOPICS)
 def test_where_eliding_is_enough(topic):
     messages = conversation(30, 40)
     plain = penstock.compress(messages, target_tokens=9_000)
     assert plain.receipt.summarised == 0  # else this is about handoffs
     result = penstock.compress(messages, target_tokens=9_000, focus=topic)
-    assert share_brought_back(plain, topic) < 0.5
-    assert 0.6 <= share_brought_back(result, topic) <= 0.75
+    assert share_brought_back(plain, topic) < share_brought_back(result, topic)
+    assert 0.6 <= share_brought_back(result, topic) <= 0.7
     assert result.receipt.tokens_after <= 9_000
 
 
@@ -81,6 +82,7 @@ def test_where_there_is_room_for_all_of_it_all_of_it_stays(topic):
     assert topic_tokens(after, topic) == topic_tokens(before, topic)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("target", [2_500, 4_000])
 @pytest.mark.parametrize("topic", TOPICS)
 def test_in_a_handoff(topic, target):
@@ -88,12 +90,27 @@ def test_in_a_handoff(topic, target):
     plain = penstock.compress(messages, target_tokens=target)
     assert plain.receipt.summarised
     result = penstock.compress(messages, target_tokens=target, focus=topic)
-    assert share_of_handoff(plain, topic) < 0.5
-    assert 0.55 <= share_of_handoff(result, topic) <= 0.72
+    assert share_of_handoff(plain, topic) < share_of_handoff(result, topic)
+    assert 0.6 <= share_of_handoff(result, topic) <= 0.7
+
+
+@pytest.mark.parametrize("target", [2_500, 8_000])
+def test_beside_many_demands_files_and_decisions(target):
+    """What the other sections take is no part of the topic's share."""
+    messages = conversation(50, 40)
+    for place, message in enumerate(messages):
+        if message["role"] == "user":
+            message["content"] += f" Never touch table orders_{place}; the flag --mode-{place} must stay on."
+        elif message["role"] == "assistant" and message["content"]:
+            message["content"] += (
+                f" Decision: approach {place}, because src/part_{place}.py breaks otherwise. Next is helper_{place}."
+            )
+    result = penstock.compress(messages, target_tokens=target, focus="payment gateway retries")
+    assert 0.6 <= share_of_handoff(result, "payment gateway retries") <= 0.7
 
 
 def test_a_phrase_that_somebody_used_once_does_not_hide_what_else_is_about_it():
     messages = conversation(60, 60)
     messages[1]["content"] = "It is all about payment gateway retries."
     result = penstock.compress(messages, target_tokens=4_000, focus="payment gateway retries")
-    assert share_of_handoff(result, "payment gateway retries") >= 0.55
+    assert share_of_handoff(result, "payment gateway retries") >= 0.6

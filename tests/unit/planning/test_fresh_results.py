@@ -13,6 +13,8 @@ from penstock.conversation.message import Text, ToolResult
 from penstock.measure.tokens import tokenizer_for
 from penstock.planning.plan import Fate
 
+pytestmark = pytest.mark.sampled(4)  # each of its cases is long
+
 COUNT = tokenizer_for(None).count
 ERROR = (
     "psycopg.errors.UndefinedColumn: column invoices.settled_at does not exist, in shop/billing/report.py:118"
@@ -88,7 +90,7 @@ def test_a_larger_one_keeps_its_error_and_says_where_all_of_it_is(dialect, targe
     told = results_in(dialect, result.messages)[-1]
     assert verdict.fate is Fate.ELIDED
     assert ERROR in told.split("\n")
-    assert f"(m{verdict.number})" in told.split("\n")[0]
+    assert told.startswith(f"[part of m{verdict.number}")
     assert result.original(f"m{verdict.number}") is wires[-1]
 
 
@@ -97,7 +99,7 @@ def test_a_larger_one_takes_most_of_its_share_and_no_more(dialect):
     target = 3_000
     result = compress(dialect, conversation(dialect, log(300, ERROR)), target)
     told = COUNT(results_in(dialect, result.messages)[-1])
-    assert 0.36 * target <= told <= 0.4 * target
+    assert 0.38 * target <= told <= 0.42 * target
 
 
 @each_dialect
@@ -108,7 +110,7 @@ def test_several_share_and_each_keeps_its_error(dialect):
     told = results_in(dialect, result.messages)[-3:]
     assert all(error in text.split("\n") for error, text in zip(errors, told, strict=True))
     sizes = [COUNT(text) for text in told]
-    assert sum(sizes) <= 0.4 * 2_500
+    assert sum(sizes) <= 0.42 * 2_500
     assert max(sizes) - min(sizes) <= 0.1 * max(sizes)
 
 
@@ -195,4 +197,4 @@ def test_json_is_told_as_a_table_with_the_row_that_the_request_names():
 def test_what_is_told_says_how_it_ended_and_where_it_stands_and_nothing_of_the_call(dialect):
     wires = conversation(dialect, log(600, "error: the disk is full") + "\nexit code: 3")
     told = results_in(dialect, compress(dialect, wires, 1_500).messages)[-1]
-    assert re.match(r"\[in part: exit 3, 602 lines \(m\d+\)\]\n", told)
+    assert re.match(r"\[part of m\d+, exit 3\]\n", told)

@@ -149,6 +149,7 @@ def test_arguments_of_many_short_values_are_cut():
     assert "more, m2]" in rows[-1]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", [1_000, 4_000, 20_000])
 def test_three_hundred_parallel_calls_are_cut(target):
     wires = [

@@ -11,9 +11,9 @@ from penstock.planning.policy import (
     Trigger,
     Wait,
     budgets,
+    is_worth_it,
     share,
     summary_budget,
-    worth_it,
 )
 from penstock.settings import CompressionSettings
 
@@ -153,19 +153,19 @@ class TestSummaryBudget:
 
 class TestWorthIt:
     def test_ten_per_cent_is_enough_and_less_is_not(self):
-        assert worth_it(1_000, 900, forced=False)
-        assert not worth_it(1_000, 901, forced=False)
+        assert is_worth_it(1_000, 900, forced=False)
+        assert not is_worth_it(1_000, 901, forced=False)
 
     def test_a_forced_pass_needs_only_to_save_something(self):
-        assert worth_it(1_000, 999, forced=True)
-        assert not worth_it(1_000, 1_000, forced=True)
-        assert not worth_it(1_000, 1_200, forced=True)
+        assert is_worth_it(1_000, 999, forced=True)
+        assert not is_worth_it(1_000, 1_000, forced=True)
+        assert not is_worth_it(1_000, 1_200, forced=True)
 
     @few
     @given(st.integers(0, 10**7), st.integers(0, 10**7))
     def test_what_is_worth_it_is_also_worth_forcing_and_is_smaller(self, before, after):
-        if worth_it(before, after, forced=False):
-            assert worth_it(before, after, forced=True)
+        if is_worth_it(before, after, forced=False):
+            assert is_worth_it(before, after, forced=True)
             assert after < before
 
 
