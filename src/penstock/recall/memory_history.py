@@ -137,6 +137,7 @@ class MemoryHistory:
             wish,
             known=wish.known | self._find_values_in_view(),
             surroundings=wish.surroundings or self._topic,
+            now=wish.now or max(self._times.values(), default=None),
         )
         hits = self._index.search(query, wish, self._view.keys())
         return [
@@ -280,7 +281,7 @@ class MemoryHistory:
 
     def _index_waiting(self) -> None:
         for number, message in self._waiting:
-            self._index.add(number, redact_message(message, self._redact))
+            self._index.add(number, redact_message(message, self._redact), self._times.get(number))
         self._waiting.clear()
 
     def _drop_recall(self, message: Message) -> Message:

@@ -13,7 +13,8 @@ from penstock.recall.fragments import Origin
 from penstock.recall.passages import cut_passages
 from penstock.recall.query import Statistics, add_surroundings, read_query
 from penstock.recall.ranking import Candidate, Hit, Wish, choose_passages, choose_terms, rank
-from penstock.recall.terms import index_terms
+from penstock.recall.stems import index_passage
+from penstock.recall.talk import add_stems, read_talk_query
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -44,16 +45,16 @@ class MemoryIndex:
     def __len__(self) -> int:
         return len(self._passages)
 
-    def add(self, number: int, message: Message) -> None:
-        """Adds the next message under its number. A turn begins with each message that holds no results."""
+    def add(self, number: int, message: Message, at: float | None = None) -> None:
+        """Adds the next message under its number, said at that time. A turn begins with each message that holds no results."""
         if message.role is not Role.TOOL:
             self._turn = number
         for passage in cut_passages(message):
             place = len(self._passages)
             origin = Origin(place, self._turn, number, passage.voice, passage.speaker)
-            self._passages.append(Candidate(origin, passage.text))
+            self._passages.append(Candidate(origin, passage.text, at))
             self._messages.append(number)
-            for term in index_terms(passage.text):
+            for term in index_passage(passage):
                 self._postings.setdefault(term, array("I")).append(place)
 
     def add_all(self, messages: Iterable[Message]) -> None:
@@ -77,25 +78,27 @@ class MemoryIndex:
         wish = wish or Wish()
         findable = self._mask_hidden(hidden)
         asked = add_surroundings(text, wish.surroundings)
-        if wish.surroundings and not self._holds(read_query(text), findable):
+        talk = read_talk_query(text, wish.now)
+        if wish.surroundings and not self._holds(add_stems(read_query(text), talk), findable):
             if self._embedder is None:
                 return []
             asked = text
         query = read_query(asked)
-        statistics = self.statistics(query)
+        lookup = add_stems(query, talk)
+        statistics = self.statistics(lookup)
         scores = np.zeros(len(self._passages))
-        for term in choose_terms(query, statistics):
+        for term in choose_terms(lookup, statistics):
             places = np.frombuffer(self._postings[term], np.uintc)
-            scores[places] += query.weights[term] * statistics.rarity(term)
+            scores[places] += lookup.weights[term] * statistics.rarity(term)
         found = np.flatnonzero(scores * findable)
-        numbers = choose_passages(scores[found], found)
+        numbers = choose_passages(scores[found], found, talk)
         meaning = Meaning(asked, self._embedder) if self._embedder is not None else None
         if self._embedder is not None and meaning is not None:
             numbers = sorted({*numbers, *self._find_nearest(meaning, self._embedder, findable)})
         candidates = [
             self._passages[number] for number in numbers if number < len(scores) and findable[number]
         ]
-        return rank(query, candidates, statistics, wish, meaning)
+        return rank(query, candidates, statistics, wish, meaning, talk)
 
     def _find_nearest(self, meaning: Meaning, embedder: Embedder, findable: NDArray[np.bool_]) -> list[int]:
         """Returns the passages that are nearest in meaning."""

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 PASSAGE_CHARACTERS = 1_000
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 """The version of what an index keeps.
 
 Another way to cut passages or to make terms needs the next number: then stores index anew.

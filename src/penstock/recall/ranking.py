@@ -6,15 +6,19 @@
    an embedder is at hand, by what it means.
 3. Each value in the fragments gets its worth (`_weigh_values`): a search is rarely for the words of the query, it is for
    the path, the id, the number that stood with them.
+   Where a plain question finds what people said, with few values, whole messages are ranked instead (`talk.py`).
 4. Excerpts are drawn place by place: a turn with the turns next to it. The next hit is always the place whose best
    fragments add the most to those shown before. So near-identical passages do not follow each other, and nothing that
-   stands in the view is shown again for its own sake.
+   stands in the view is shown again for its own sake. The first excerpt takes its fragments from farther around, unless
+   a few words are all that is asked for.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+from bisect import bisect_left, bisect_right
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,17 +27,19 @@ import numpy as np
 from penstock.recall.fragments import FRAGMENT_CHARACTERS, Origin, cut_fragments, score_fragments
 from penstock.recall.passages import make_readable
 from penstock.recall.query import Statistics
+from penstock.recall.talk import Spoken, holds_word, is_talk, score_talk
 from penstock.recall.terms import find_terms
 from penstock.writing.reading import Speaker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from penstock.recall.embedding import Meaning
     from penstock.recall.fragments import Fragment
     from penstock.recall.query import Query
+    from penstock.recall.talk import TalkQuery
 
 __all__ = [
     "Candidate",
@@ -54,11 +60,14 @@ _FARTHEST = 3  # passages
 _ALIKE = 3  # different scores: what two words can give
 _TEMPERATURE = 0.1  # of belief: a fragment a tenth of the best score behind is believed e times less
 _BY_ITSELF = 0.25  # what all fragments are worth beside their values
+_BY_WORDS = 2.0  # the same, where a few words are asked for: they are what is wanted
 _NEAR = 6  # messages: a turn that begins farther away is not next to another
+_AROUND = 20  # messages: how far from its turn the first excerpt takes fragments
 _MEANT = 4.0  # what is meant weighs against the words that were not found
 _BLOCK_CHARACTERS = 220
 _LEAST_MEANT = 0.15  # of nearness: what is less near is near by chance
 _DIGITS = 4  # of a score: the rest depends on what else was looked at
+_FEW_WORDS = 3  # a name with parts is several
 _FULL = 5  # the strongest words of a query together say what it asks
 
 # The worth of a value, as weights of a log-linear model. They were fitted on one half of recorded sessions,
@@ -83,30 +92,33 @@ _NO_ORIGIN = Origin(0, 0, 0, 0, Speaker.RESULT)
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """A passage that an index found, with what it says."""
+    """A passage that an index found, with what it says, and when that was said, where it is known."""
 
     origin: Origin
     text: str
+    at: float | None = None
 
 
 class Wish(msgspec.Struct, frozen=True):
     """The wishes of the asker: the number of hits, the length of their excerpts, and what is in view already.
 
     `known` are values that stand there, which need not be found; `surroundings` is what is being talked
-    about, which decides between what the query leaves open.
+    about, which decides between what the query leaves open; `now` is when it is asked, for a question such as what was
+    said last week.
     """
 
     hits: int = 10
     characters: int = 1_200
     known: frozenset[str] = frozenset()
     surroundings: str = ""
+    now: float | None = None
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """A place in the conversation: a turn, by the number of its first message, and the turns next to it.
+    """A place in the conversation: the turn that has most to do with the query, by the number of its first message.
 
-    `messages` are those that the excerpt quotes: the one that has most to do with the query, then the others
-    in order. `score` is the share that this hit adds of all that the candidates could add.
+    The excerpt may quote turns around it. `messages` are those that it quotes: the one that has most to do with the
+    query, then the others in order. `score` is the share that this hit adds of all that the candidates could add.
     """
 
     turn: int
@@ -125,17 +137,19 @@ def choose_terms(query: Query, statistics: Statistics, most: int = MOST_LOOKUPS)
     return sorted(telling, key=lambda term: (-strength[term], term))[:most]
 
 
-def choose_passages(scores: NDArray[np.float64], numbers: NDArray[np.int64]) -> list[int]:
+def choose_passages(
+    scores: NDArray[np.float64], numbers: NDArray[np.int64], talk: TalkQuery | None = None
+) -> list[int]:
     """Returns the numbers of the passages to look at: the best ones, and those beside the very best.
 
-    Newer ones first. Where few are found, what stands farther around them is looked at, too.
+    Newer ones first. Where few are found, or people may be talking, what stands farther around them is looked at, too.
     """
     # Where one or two words are all there is to go by, most passages count the same: fewer of them say as
     # much.
     share = 2 if len(np.unique(scores)) <= _ALIKE else 1
     order = np.lexsort((-numbers, -scores))[: MOST_CANDIDATES // share]
     best = numbers[order].tolist()
-    reach = min(max(MOST_CANDIDATES // share // (2 * len(best) or 1), 1), _FARTHEST)
+    reach = min(max(MOST_CANDIDATES // share // (2 * len(best) or 1), 2 if talk else 1), _FARTHEST)
     beside = [
         number + step for number in best[: WITH_NEIGHBOURS // share] for step in range(-reach, reach + 1)
     ]
@@ -148,12 +162,21 @@ def rank(
     statistics: Statistics,
     wish: Wish,
     meaning: Meaning | None = None,
+    talk: TalkQuery | None = None,
 ) -> list[Hit]:
     """Returns the hits, best first. No excerpt is longer than wished, and none repeats another's lines.
 
-    Where the meaning of the query is given, what is near to it counts beside the words.
+    Where the meaning of the query is given, what is near to it counts beside the words. Where it may be a question about
+    talk, and the candidates are talk, whole messages are ranked.
     """
     ordered = sorted(candidates, key=lambda candidate: candidate.origin.passage)
+    if talk is not None and is_talk(talk, query, ((one.origin.speaker, one.text) for one in ordered)):
+        spoken = _join_spoken(ordered)
+        scores = score_talk(talk, query, spoken, statistics, meaning)
+        is_asked = None
+        if meaning is None and _count_wanted(query) <= _FEW_WORDS:
+            is_asked = partial(holds_word, talk, query)
+        return _pick_messages(spoken, scores, query, wish, is_asked)
     fragments = cut_fragments((candidate.origin, candidate.text) for candidate in ordered)
     scores = score_fragments(query, fragments, statistics)
     if meaning is not None and fragments:
@@ -166,8 +189,106 @@ def rank(
     tokens = set[str]().union(*(fragment.tokens for fragment in fragments))
     cues = Cues(query, statistics, tokens)
     worth, held = _weigh_values(fragments, belief, cues, query.values | wish.known)
-    alone = (belief * (_BY_ITSELF / belief.sum())).tolist()
-    return _HitPicker(_ScoredFragments(fragments, scores > 0.0, worth, held, alone)).take(wish)
+    asks_much = _count_wanted(query) > _FEW_WORDS
+    by_itself = _BY_ITSELF if asks_much else _BY_WORDS
+    alone = (belief * (by_itself / belief.sum())).tolist()
+    related = _find_related(query, fragments, scores)
+    stock = _ScoredFragments(fragments, related, worth, held, alone, 1.0 + by_itself)
+    return _HitPicker(stock).take(wish, around=_AROUND if asks_much else 0)
+
+
+def _count_wanted(query: Query) -> int:
+    """Returns how many words were asked for, without those that only surround them."""
+    return sum(weight == 1.0 for weight in query.weights.values())
+
+
+def _find_related(
+    query: Query, fragments: Sequence[Fragment], scores: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Returns which fragments have to do with the query.
+
+    Who asks for a few words wants to see them: these must stand in the fragment itself. For more it is enough that they
+    stand beside it.
+    """
+    if _count_wanted(query) > _FEW_WORDS:
+        return scores > 0.0
+    wanted = {term for term, weight in query.weights.items() if weight == 1.0}
+    holding = np.array(
+        [any(not wanted.isdisjoint(terms) for terms in fragment.terms) for fragment in fragments], np.bool_
+    )
+    return holding & (scores > 0.0) if holding.any() else scores > 0.0
+
+
+def _join_spoken(ordered: Sequence[Candidate]) -> list[Spoken]:
+    """Returns the messages that the candidates are of, in their order."""
+    groups: dict[int, list[Candidate]] = {}
+    for one in ordered:
+        groups.setdefault(one.origin.message, []).append(one)
+    return [
+        Spoken(own[0].origin, "\n".join(one.text for one in own), own[0].at, own[-1].origin.passage)
+        for own in groups.values()
+    ]
+
+
+def _pick_messages(
+    spoken: Sequence[Spoken],
+    scores: NDArray[np.float64],
+    query: Query,
+    wish: Wish,
+    is_asked: Callable[[str], bool] | None,
+) -> list[Hit]:
+    """Returns the best messages as hits, each with those around it that fit, and none that was shown before.
+
+    Where `is_asked` is given, one of the texts of a hit must be.
+    """
+    hits: list[Hit] = []
+    shown: set[int] = set()
+    said: set[str] = set()
+    total = float(scores.sum()) or 1.0
+    for row in np.lexsort((-np.arange(len(scores)), -scores)).tolist():
+        if len(hits) == wish.hits or scores[row] <= 0.0:
+            break
+        one = spoken[row]
+        if row in shown or one.text in said:
+            continue
+        rows = _surround_message(spoken, row, wish.characters, shown)
+        fresh = {spoken[near].text for near in rows} - said
+        if is_asked is not None and not any(map(is_asked, fresh)):
+            continue
+        excerpt = (
+            "\n".join(spoken[near].text for near in rows)
+            if len(rows) > 1
+            else draw_excerpt(one.text, query, wish.characters)
+        )
+        messages = dict.fromkeys([one.origin.message, *(spoken[near].origin.message for near in rows)])
+        hits.append(Hit(one.origin.turn, tuple(messages), excerpt, _round_score(float(scores[row]) / total)))
+        shown.update(rows)
+        said.update(spoken[near].text for near in rows)
+    return hits
+
+
+def _surround_message(spoken: Sequence[Spoken], row: int, characters: int, shown: set[int]) -> list[int]:
+    """Returns the rows of a message and of those around it, as many on each side as fit and were not shown."""
+    low = high = row
+    room = characters - len(spoken[row].text)
+    open_sides = {-1, 1}
+    while open_sides:
+        for side in sorted(open_sides):
+            edge = low if side < 0 else high
+            near = edge + side
+            if not 0 <= near < len(spoken) or near in shown or not _follow(spoken, min(edge, near)):
+                open_sides.discard(side)
+                continue
+            room -= len(spoken[near].text) + 1
+            if room < 0:
+                return list(range(low, high + 1))
+            low, high = min(low, near), max(high, near)
+    return list(range(low, high + 1))
+
+
+def _follow(spoken: Sequence[Spoken], row: int) -> bool:
+    """Returns whether the message behind this one is the next that was said."""
+    return spoken[row].last + 1 == spoken[row + 1].origin.passage
 
 
 def _score_meaning(
@@ -317,7 +438,7 @@ class Cues:
 class _ScoredFragments(msgspec.Struct, frozen=True, eq=False):
     """All fragments, whether each has to do with the query, what values are worth, and who holds which.
 
-    `alone` is what each fragment is worth beside its values.
+    `alone` is what each fragment is worth beside its values; `total` what all of it is worth together.
     """
 
     fragments: Sequence[Fragment]
@@ -325,6 +446,7 @@ class _ScoredFragments(msgspec.Struct, frozen=True, eq=False):
     worth: dict[str, float]
     held: list[frozenset[str]]
     alone: list[float]
+    total: float
 
 
 class _HitPicker:
@@ -337,34 +459,55 @@ class _HitPicker:
             [len(fragment.text) for fragment in stock.fragments], [], list(map(set, stock.held)), stock.worth
         )
         self._pieces.gains.extend(map(self._sum_worth, range(len(stock.held))))
-        self._rows = _group_by_turn(stock.fragments, _drop_repeats(stock))
+        self._fresh = _drop_repeats(stock)
+        self._rows = _group_by_turn(stock.fragments, self._fresh)
         self._taken: set[int] = set()
         self._holders: dict[str, list[int]] = {}
         for row, values in enumerate(stock.held):
             for value in values:
                 self._holders.setdefault(value, []).append(row)
 
-    def take(self, wish: Wish) -> list[Hit]:
-        """Returns the best hits, each from the place that adds the most to those before."""
-        heap = [(-self._fill_best(turn, wish)[0], -turn) for turn in self._rows]
+    def take(self, wish: Wish, around: int = 0) -> list[Hit]:
+        """Returns the best hits, each from the place that adds the most to those before.
+
+        That of the first reaches so many messages to both sides, where a number is given.
+        """
+        hits: list[Hit] = []
+        if around and wish.hits:
+            hits += self._take_best(_group_by_turn(self._stock.fragments, self._fresh, around), wish, 1)
+        return hits + self._take_best(self._rows, wish, wish.hits - len(hits))
+
+    def _take_best(self, places: Mapping[int, list[int]], wish: Wish, most: int) -> list[Hit]:
+        """Returns so many hits from these places, and takes their fragments away."""
+        heap = [(-self._fill_best(rows, wish)[0], -turn) for turn, rows in places.items()]
         heapq.heapify(heap)
         hits: list[Hit] = []
-        while heap and len(hits) < wish.hits:
+        while heap and len(hits) < most:
             _, turn = heapq.heappop(heap)
-            added, rows = self._fill_best(-turn, wish)
+            added, rows = self._fill_best(places[-turn], wish)
             if not self._stock.related[rows].any():
                 continue
             if heap and (-added, turn) > heap[0]:
                 heapq.heappush(heap, (-added, turn))
                 continue
-            hits.append(self._build_hit(-turn, rows, added))
+            hits.append(self._build_hit(rows, added))
             self._show(rows)
             heapq.heappush(heap, (-added, turn))
         return hits
 
-    def _fill_best(self, turn: int, wish: Wish) -> tuple[float, list[int]]:
-        rows = [row for row in self._rows[turn] if row not in self._taken]
-        return _fill_excerpt(self._pieces, rows, wish.characters)
+    def _fill_best(self, place: Iterable[int], wish: Wish) -> tuple[float, list[int]]:
+        """Returns what the best excerpt of a place adds, and its rows: one of them holds a word of the query, if any does."""
+        rows = [row for row in place if row not in self._taken]
+        added, best = _fill_excerpt(self._pieces, rows, wish.characters)
+        related = [row for row in rows if self._stock.related[row]]
+        if not related or self._stock.related[best].any():
+            return added, best
+        telling = max(related, key=lambda row: (self._stock.alone[row], row))
+        room = wish.characters - self._pieces.lengths[telling] - len(_GAP)
+        if room < 0:
+            return added, best
+        more, beside = _fill_excerpt(self._pieces, [row for row in rows if row != telling], room)
+        return more + self._pieces.gains[telling], sorted([telling, *beside])
 
     def _sum_worth(self, row: int) -> float:
         """Returns what the row is worth beside its values, and by those that no hit shows."""
@@ -372,13 +515,12 @@ class _HitPicker:
             map(self._stock.worth.__getitem__, self._pieces.values[row])
         )
 
-    def _build_hit(self, turn: int, rows: list[int], added: float) -> Hit:
+    def _build_hit(self, rows: list[int], added: float) -> Hit:
         fragments = [self._stock.fragments[row] for row in rows]
         telling = self._stock.fragments[max(rows, key=self._stock.alone.__getitem__)]
         messages = dict.fromkeys([telling.origin.message, *(one.origin.message for one in fragments)])
-        return Hit(
-            turn, tuple(messages), _join_fragments(fragments), _round_score(added / (1.0 + _BY_ITSELF))
-        )
+        score = _round_score(added / self._stock.total)
+        return Hit(telling.origin.turn, tuple(messages), _join_fragments(fragments), score)
 
     def _show(self, rows: list[int]) -> None:
         """Takes these fragments away, and their values from all others."""
@@ -402,18 +544,20 @@ def _drop_repeats(stock: _ScoredFragments) -> list[int]:
     return sorted(best.values())
 
 
-def _group_by_turn(fragments: Sequence[Fragment], rows: list[int]) -> dict[int, list[int]]:
-    """Returns for each turn its rows and those of the turns just before and after it."""
+def _group_by_turn(fragments: Sequence[Fragment], rows: list[int], around: int = 0) -> dict[int, list[int]]:
+    """Returns for each turn its rows and those of the turns just before and after it, or of those so far around it."""
     own: dict[int, list[int]] = {}
     for row in rows:
         own.setdefault(fragments[row].origin.turn, []).append(row)
     turns = sorted(own)
-    return {
-        turn: [
-            row for near in turns[max(0, at - 1) : at + 2] if abs(near - turn) <= _NEAR for row in own[near]
-        ]
-        for at, turn in enumerate(turns)
-    }
+    places: dict[int, list[int]] = {}
+    for at, turn in enumerate(turns):
+        if around:
+            near = turns[bisect_left(turns, turn - around) : bisect_right(turns, turn + around)]
+        else:
+            near = [other for other in turns[max(0, at - 1) : at + 2] if abs(other - turn) <= _NEAR]
+        places[turn] = [row for other in near for row in own[other]]
+    return places
 
 
 def _round_score(score: float) -> float:

@@ -12,7 +12,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-__all__ = ["STOP_WORDS", "find_terms", "index_terms", "locate_tokens", "split_tokens"]
+__all__ = ["STOP_WORDS", "find_terms", "fold", "index_terms", "is_unspaced", "locate_tokens", "split_tokens"]
 
 _COMMON = """
 a about all also am an and are as at be been but by can could did do does for from had has have he her here his how i
@@ -28,7 +28,7 @@ _TOKEN = re.compile(  # control characters and lone surrogates are no text: no d
 _WORD = re.compile(rf"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])\w)+")
 _ASCII_WORD = re.compile(r"\w+")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
-_is_unspaced = re.compile(f"[{_UNSPACED}]").match
+is_unspaced = re.compile(f"[{_UNSPACED}]").match
 _JOINED = re.compile(r"\w[^\w\s]+\w").search
 _DIGITS = re.compile(r"\d+")
 
@@ -65,7 +65,7 @@ def find_terms(token: str) -> tuple[str, ...]:
         return _find_terms_of_word(words[0])
     found = [term for word in words for term in _find_terms_of_word(word)]
     if found and len(token) <= _LONGEST_WHOLE and _JOINED(token):
-        found.append(_fold(token.strip("-.:/\\#~+&%$@_")))
+        found.append(fold(token.strip("-.:/\\#~+&%$@_")))
     return tuple(dict.fromkeys(found))
 
 
@@ -76,19 +76,19 @@ def _split_words(token: str) -> list[str]:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _find_terms_of_word(word: str) -> tuple[str, ...]:
-    if _is_unspaced(word):
+    if is_unspaced(word):
         return tuple(dict.fromkeys([*word, *(word[at : at + 2] for at in range(len(word) - 1))]))
     bare = word.strip("_")
-    terms = [_fold(bare)[:_LONGEST]]
+    terms = [fold(bare)[:_LONGEST]]
     if len(bare) <= _LONGEST and not (bare.isalpha() and bare[1:].islower()):
         parts = _PART.findall(bare)
         if len(parts) > 1 and len(_DIGITS.findall(bare)) <= _MOST_NUMBERS:
-            terms += [_fold(part) for part in parts]
+            terms += [fold(part) for part in parts]
     singular = dict.fromkeys(_make_singular(term) for term in terms if len(term) > 1)
     return tuple(term for term in singular if term not in STOP_WORDS)
 
 
-def _fold(text: str) -> str:
+def fold(text: str) -> str:
     """Returns the text in lower case, letters without their accents."""
     if text.isascii():
         return text.lower()

@@ -145,7 +145,7 @@ def answer(
     except InputError as error:
         return desk.refuse(str(error), tool.usage)
     except UnknownHandle as error:
-        return desk.refuse(str(error), f"{SEARCH} gives handles that there are")
+        return desk.refuse(str(error), f"{SEARCH} gives valid handles")
     except PenstockError as error:
         return desk.refuse(str(error), "try again later, or go on without it")
 

@@ -379,6 +379,7 @@ class Sprawling:
         return self.LONG
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("tokens", [200, 1_000])
 @pytest.mark.parametrize(
     ("name", "args"),

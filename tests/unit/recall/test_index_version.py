@@ -6,10 +6,14 @@ import hashlib
 import json
 
 from penstock.conversation.dialects import dialect_named
-from penstock.recall import cut_passages, index_terms
+from penstock.recall import cut_passages
 from penstock.recall.passages import INDEX_VERSION
+from penstock.recall.stems import index_passage
 
-DIGESTS = {1: "3f670d18bae1f1ca01b10b503edd57c534bf0c3a26a62d1e922c3bc4972d8c73"}
+DIGESTS = {
+    1: "3f670d18bae1f1ca01b10b503edd57c534bf0c3a26a62d1e922c3bc4972d8c73",
+    2: "0537b9b6cf73e7e190153b1edf2f0dce196fb845f69561103feecc8f46c1fe52",
+}
 WIRES = [
     {
         "role": "user",
@@ -52,7 +56,7 @@ def test_passages_and_terms_change_only_with_their_version():
     digest = hashlib.sha256()
     for wire in WIRES:
         for passage in cut_passages(dialect_named("chat").decode(wire)):
-            kept = [passage.voice, int(passage.speaker), passage.text, sorted(index_terms(passage.text))]
+            kept = [passage.voice, int(passage.speaker), passage.text, sorted(index_passage(passage))]
             digest.update(json.dumps(kept).encode())
     assert digest.hexdigest() == DIGESTS[INDEX_VERSION]
     assert len(set(DIGESTS.values())) == len(DIGESTS)
