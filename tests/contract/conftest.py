@@ -27,6 +27,11 @@ TABLES = (
     "vectors_made",
     "sightings",
     "sighted",
+    "gateway_keys",
+    "gateway_spending",
+    "turns",
+    "queued",
+    "deliveries",
 )
 
 
@@ -53,8 +58,10 @@ def store_url(request, tmp_path):
 def store(store_url):
     opened = open_store(store_url)
     yield opened
+    opened.close()  # and with it what indexes beside
     if store_url.startswith("postgresql:"):
-        with opened.database.writing() as do:
+        emptied = open_store(store_url)
+        with emptied.database.writing() as do:
             for table in TABLES:
                 do.run(f"DELETE FROM {table}")
-    opened.close()
+        emptied.close()

@@ -212,7 +212,7 @@ def test_deleting_takes_all_of_a_conversation(store):
     assert [row.id for row in store.list()] == ["b"]
     assert store.result("r") is None
     assert list(store.usage()) == []
-    assert store.known_prefix(gone) is None
+    assert store.find_known_prefix(gone) is None
     left = [
         key
         for key in ("a", "a2/part 1", gone[0], f"{gone[1]}/more", "a22", "other")

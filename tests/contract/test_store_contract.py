@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 from store_talk import append, compact, message, messages, raw_message, started
@@ -10,6 +11,7 @@ from store_talk import append, compact, message, messages, raw_message, started
 from penstock.conversation.identity import chain
 from penstock.errors import StoreConflict, StoreError, UnknownSession
 from penstock.measure.usage import Usage
+from penstock.stores.conversations import find_longest_known
 from penstock.stores.store import open_store
 from penstock.stores.values import BRANCH, SUBAGENT, LogTip, NewSession, StoredResult, UsageRow
 
@@ -35,7 +37,7 @@ def test_a_new_conversation_has_one_session_and_an_empty_log(store):
     assert (row.started, row.ended, row.end_reason) == (5.25, None, "")
     assert (row.dialect, row.model, row.title) == ("anthropic", "claude", "First")
     assert store.log_tip("s1") == LogTip("", 0)
-    assert list(store.ids("s1")) == list(store.read_from("s1", 0)) == list(store.children("s1")) == []
+    assert list(store.ids("s1")) == list(store.read_from("s1", 0)) == list(store.list_children("s1")) == []
 
 
 def test_an_id_is_given_once(store):
@@ -123,13 +125,26 @@ def test_a_conversation_is_known_by_the_ids_of_its_beginning(store):
     started(store, "b", 2.0)
     long = append(store, "a", "one", "two", "three").ids
     short = append(store, "b", "one", "two").ids
-    assert store.known_prefix(long) == ("a", 3)
-    assert store.known_prefix([*long, "ab" * 16]) == ("a", 3)
-    assert store.known_prefix(short) == ("b", 2)
-    assert store.known_prefix(["cd" * 16]) is None
-    assert store.known_prefix([]) is None
+    assert store.find_known_prefix(long) == ("a", 3)
+    assert store.find_known_prefix([*long, "ab" * 16]) == ("a", 3)
+    assert store.find_known_prefix(short) == ("b", 2)
+    assert store.find_known_prefix(["cd" * 16]) is None
+    assert store.find_known_prefix([]) is None
     compact(store, "a", "a2")
-    assert store.known_prefix(long) == ("a2", 3)
+    assert store.find_known_prefix(long) == ("a2", 3)
+
+
+@pytest.mark.parametrize("known", [0, 1, 2, 150, 585, 599, 600])
+def test_the_end_of_what_is_known_is_found_in_few_statements(store, known):
+    """Each is a round trip, and most clients send all that is known, and a little more."""
+    started(store, "a")
+    ids = append(store, "a", *(f"message {number}" for number in range(known))).ids if known else []
+    asked = [*ids, *(f"{number:032x}" for number in range(600 - known))]
+    statements = []
+    with store.database.reading() as do:
+        counted = SimpleNamespace(owner=None, rows=lambda *given: statements.append(given) or do.rows(*given))
+        assert find_longest_known(counted, asked) == (("a", known) if known else None)
+    assert len(statements) <= (1 if known == 0 or known > 584 else 3)
 
 
 def test_a_branch_shares_the_beginning_and_goes_its_own_way(store):
@@ -146,7 +161,7 @@ def test_a_branch_shares_the_beginning_and_goes_its_own_way(store):
     append(store, "c", "twig")
     assert raws(store, "c") == [message("one").raw, message("twig").raw]
     assert list(store.ids("c"))[:1] == [ids[0]]
-    assert [row.id for row in store.children("a")] == ["b"]
+    assert [row.id for row in store.list_children("a")] == ["b"]
     assert twig.parent == "b"
     assert len(store.read_from("a", 0)) == 4
     assert not store.faults()
@@ -174,7 +189,7 @@ def test_the_tip_follows_compression_children_only(store):
     assert [store.tip(name).id for name in ("a", "a2", "a3")] == ["a3"] * 3
     assert store.tip("branch").id == "branch"
     assert store.tip("helper").id == "helper"
-    assert [(row.id, row.kind) for row in store.children("a")] == [
+    assert [(row.id, row.kind) for row in store.list_children("a")] == [
         ("branch", "branch"),
         ("helper", "subagent"),
         ("a2", "compression"),
@@ -287,7 +302,7 @@ def test_a_session_that_is_not_there_is_named(store):
     for ask in (
         lambda: store.session("x"),
         lambda: store.tip("x"),
-        lambda: store.children("x"),
+        lambda: store.list_children("x"),
         lambda: store.branch("x", 0, new),
         lambda: store.end("x", "", 1.0),
         lambda: store.update("x", title=""),
@@ -373,6 +388,26 @@ def test_what_was_acknowledged_is_there_after_opening_again(store_url, store):
     again.close()
 
 
+def test_of_those_that_open_one_session_at_once_one_succeeds_and_the_others_are_told(store):
+    gate, told = threading.Barrier(6), []
+
+    def open_it():
+        gate.wait()
+        try:
+            told.append(started(store).id)
+        except (
+            StoreConflict
+        ) as error:  # not just any StoreError: whoever is told this goes on with the first one's
+            told.append(type(error))
+
+    threads = [threading.Thread(target=open_it) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(told, key=str) == [StoreConflict] * 5 + ["s"]
+
+
 def test_threads_that_append_at_once_make_one_log(store):
     started(store)
     refused = []
@@ -395,3 +430,29 @@ def test_threads_that_append_at_once_make_one_log(store):
     texts = [entry.raw for entry in store.read_from("s", 0)]
     assert sorted(texts) == sorted(message(f"{name} {n}").raw for name in "abcd" for n in range(10))
     assert not store.faults()
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_closing_while_another_thread_reads_ends_both_in_peace(store_url, attempt):
+    """A server that stops cancels what it waits for; the thread that was reading goes on for a moment."""
+    opened, reading, ends = open_store(store_url), threading.Event(), []
+
+    def read_on():
+        while True:
+            opened.list()
+            reading.set()
+
+    def read():
+        with pytest.raises(StoreError) as refused:
+            read_on()
+        ends.append(str(refused.value))
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    assert reading.wait(20)
+    opened.close()
+    for reader in readers:
+        reader.join(20)
+    assert len(ends) == 3
+    opened.close()  # again does nothing

@@ -18,15 +18,26 @@ CALLS = {
     "list": lambda store: store.list(limit=3),
     "usage of a conversation": lambda store: store.usage(session_id="old"),
     "usage of late": lambda store: store.usage(since=1e9),
-    "prefix of one log": lambda store: store.known_prefix(store.ids("old")),
-    "prefix of all logs": lambda store: store.known_prefix([*store.ids("old")[:1], "ab" * 16]),
+    "prefix of one log": lambda store: store.find_known_prefix(store.ids("old")),
+    "prefix of all logs": lambda store: store.find_known_prefix([*store.ids("old")[:1], "ab" * 16]),
+    "one of the list": lambda store: store.show(["old"]),
+    "tokens and times": lambda store: store.shape("old"),
+    "last request": lambda store: store.last_request("old", "turn"),
+    "late moments": lambda store: store.moments(1e9),
     "session": lambda store: store.session("old"),
     "tip": lambda store: store.tip("old"),
-    "children": lambda store: store.children("old"),
+    "children": lambda store: store.list_children("old"),
     "log": lambda store: store.read_from("old", 1),
     "compactions": lambda store: store.compactions("old", undone=True),
     "facts": lambda store: store.facts("old"),
     "result": lambda store: store.result("result of old", session_id="old"),
+    "beginning of an id": lambda store: store.find("ol"),
+    "list of an owner": lambda store: store.for_owner("ann").list(limit=3),
+    "usage of an owner": lambda store: store.for_owner("ann").usage(),
+    "late usage of an owner": lambda store: store.for_owner("ann").usage(since=1e9),
+    "prefix of an owner's log": lambda store: store.for_owner("ann").find_known_prefix(store.ids("anns")),
+    "beginning of an owner's id": lambda store: store.for_owner("ann").find("an"),
+    "an owner's conversations that are due": lambda store: store.for_owner("ann").due(9.0),
 }
 
 
@@ -78,9 +89,10 @@ def _count_postgres_rows(monkeypatch):
     def watched(own):
         def watch(self, statement, *values):
             nonlocal read
-            before = self._connection.execute(_FETCHED).fetchone()[0]
+            self.run("SELECT 1")  # a transaction begins with its first statement
+            before = self.connection.execute(_FETCHED).fetchone()[0]
             found = own(self, statement, *values)
-            read += int(self._connection.execute(_FETCHED).fetchone()[0] - before)
+            read += int(self.connection.execute(_FETCHED).fetchone()[0] - before)
             return found
 
         return watch
@@ -111,20 +123,20 @@ def add_many(store, count, at):
         first = do.one("SELECT min(message) FROM entries")[0]
         numbers = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})"
         do.run(
-            f"{numbers} INSERT INTO conversations (id, dialect, created, updated, tip, length, tokens, view, "
-            f"forked_from, fork_length) SELECT 'many {at} ' || i, 'chat', {at}, {at}, o.tip, 2, 2, 0, NULL, 0 FROM n, "
+            f"{numbers} INSERT INTO conversations (id, owner, dialect, created, updated, tip, length, tokens, view, "
+            f"forked_from, fork_length) SELECT 'many {at} ' || i, '', 'chat', {at}, {at}, o.tip, 2, 2, 0, NULL, 0 FROM n, "
             "conversations o WHERE o.id = 'old' ORDER BY i"
         )
         new = f"FROM conversations c WHERE c.created = {at} ORDER BY c.key"
         for kind in ("root", "compression"):
             do.run(
-                "INSERT INTO sessions (id, conversation, parent, kind, started, ended, end_reason, model, title) "
-                f"SELECT c.id || '{kind}', c.key, NULL, '{kind}', {at}, NULL, '', 'm', '' {new}"
+                "INSERT INTO sessions (id, owner, conversation, parent, kind, started, ended, end_reason, model, title) "
+                f"SELECT c.id || '{kind}', '', c.key, NULL, '{kind}', {at}, NULL, '', 'm', '' {new}"
             )
         do.run(
-            "INSERT INTO messages (id, fingerprint, digest, role, raw, packed) SELECT "
+            "INSERT INTO messages (id, fingerprint, digest, owner, role, raw, packed) SELECT "
             f"{'c.id::bytea, c.id::bytea, c.id::bytea' if _is_postgres(store) else 'c.id, c.id, c.id'}, "
-            f"'user', o.raw, o.packed FROM conversations c, messages o WHERE o.key = {first} AND c.created = {at}"
+            f"'', 'user', o.raw, o.packed FROM conversations c, messages o WHERE o.key = {first} AND c.created = {at}"
         )
         own = "m.id = c.id::bytea" if _is_postgres(store) else "m.id = c.id"
         do.run(
@@ -136,8 +148,8 @@ def add_many(store, count, at):
             f"SELECT c.key, 1, m.key, 1, {at} FROM conversations c JOIN messages m ON {own} WHERE c.created = {at}"
         )
         do.run(
-            "INSERT INTO usage (session, at, model, task, input, output, cache_read, cache_write, cache_write_1h, "
-            f"reasoning, cost) SELECT s.key, {at}, 'm', 'turn', 1, 1, 0, 0, 0, 0, 0.1 FROM sessions s WHERE s.started = {at}"
+            "INSERT INTO usage (session, owner, at, model, task, input, output, cache_read, cache_write, cache_write_1h, "
+            f"reasoning, cost) SELECT s.key, '', {at}, 'm', 'turn', 1, 1, 0, 0, 0, 0, 0.1 FROM sessions s WHERE s.started = {at}"
         )
         do.run(
             "INSERT INTO results (id, session, tool, raw, packed, created) "
@@ -159,6 +171,7 @@ def _is_postgres(store):
 def test_what_is_read_does_not_grow_with_the_store(counted):
     store, count = counted
     add_conversation(store, "old", 1.0)
+    add_conversation(store.for_owner("ann"), "anns", 1.0)
     add_many(store, FEW, 2.0)
     few = {name: count(store, call) for name, call in CALLS.items()}
     add_many(store, MANY, 3.0)

@@ -212,11 +212,11 @@ def test_what_is_deleted_is_found_no_more(store):
 def test_only_what_is_new_is_indexed(store):
     started(store)
     append(store, "s", "one", "two", "three")
-    assert store.unindexed() > 0
+    assert store.count_unindexed() > 0
     assert store.index() == 3
-    assert (store.unindexed(), store.index()) == (0, 0)
+    assert (store.count_unindexed(), store.index()) == (0, 0)
     append(store, "s", "four")
-    assert (store.unindexed(), store.index()) == (1, 1)
+    assert (store.count_unindexed(), store.index()) == (1, 1)
 
 
 def test_an_index_made_in_another_way_is_made_anew(store):
@@ -226,7 +226,7 @@ def test_an_index_made_in_another_way_is_made_anew(store):
     assert store.index() == 3
     with store.database.writing() as do:
         do.run("UPDATE index_version SET version = 0")
-    assert store.unindexed() == 3
+    assert store.count_unindexed() == 3
     assert handles(store.search("centauri")) == ["m1"]
     with store.database.reading() as do:
         assert do.rows("SELECT count(*) FROM indexed") == [(3,)]
@@ -298,10 +298,10 @@ def test_long_texts_are_indexed_a_few_at_a_time(store, monkeypatch):
     for number in range(4):
         lines = "".join(f"{n} of pile{number}\n" for n in range(2_500))
         store.put_result(StoredResult(id=f"r-{number}", session="s", tool="t", text=lines, created=4.0))
-    assert store.unindexed() == 5
+    assert store.count_unindexed() == 5
     assert store.index(1) == 3  # the message, and of the results as many as there is room for
-    assert (store.unindexed(), store.index()) == (2, 2)
-    assert store.unindexed() == 0
+    assert (store.count_unindexed(), store.index()) == (2, 2)
+    assert store.count_unindexed() == 0
     assert {handles(store.search(f"pile{number}"))[0] for number in range(4)} == {"r-0", "r-1", "r-2", "r-3"}
 
 

@@ -76,12 +76,12 @@ def test_a_name_that_is_found_is_ranked_as_without_a_model(store, embedder):
 def test_switching_it_on_later_takes_in_what_was_there(store, embedder):
     talk(store)
     assert store.index() == 5
-    assert (store.unindexed(), store.unindexed(embedder=embedder)) == (0, 5)
+    assert (store.count_unindexed(), store.count_unindexed(embedder=embedder)) == (0, 5)
     assert store.index(embedder=embedder) == 5
-    assert store.unindexed(embedder=embedder) == 0
+    assert store.count_unindexed(embedder=embedder) == 0
     append(store, "s", "one more")
     store.search("anything")  # somebody without the model indexes meanwhile
-    assert (store.unindexed(), store.unindexed(embedder=embedder)) == (0, 1)
+    assert (store.count_unindexed(), store.count_unindexed(embedder=embedder)) == (0, 1)
     assert first(store.search(ASKED, embedder=embedder)) == "m1"
     assert count(store, "vectors") == 6
 
@@ -89,7 +89,7 @@ def test_switching_it_on_later_takes_in_what_was_there(store, embedder):
 def test_another_model_makes_its_vectors_anew(store, embedder):
     talk(store)
     store.index(embedder=embedder)
-    assert store.unindexed(embedder=Renamed(embedder)) == 5
+    assert store.count_unindexed(embedder=Renamed(embedder)) == 5
     assert first(store.search(ASKED, embedder=Renamed(embedder))) == "m1"
     assert count(store, "vectors_made WHERE model = 'another'") == count(store, "vectors_made") == 1
     assert count(store, "vectors") == 5
@@ -112,7 +112,7 @@ def test_what_is_deleted_leaves_no_vectors_and_its_numbers_can_come_again(store,
     store.delete("old")
     assert count(store, "vectors") == 0
     talk(store, "new")
-    assert store.unindexed(embedder=embedder) == 5 or store.unindexed() > 0
+    assert store.count_unindexed(embedder=embedder) == 5 or store.count_unindexed() > 0
     assert first(store.search(ASKED, embedder=embedder)) == "m1"
     assert count(store, "vectors") == 5
     assert list(store.search("young feline pet", session_id="new", embedder=embedder)) == []
@@ -225,3 +225,13 @@ def test_vectors_without_passages_are_told_and_go(store, embedder):
     assert first(store.search(ASKED, embedder=embedder)) == "m1"
     assert count(store, "vectors") == 5
     assert list(store.faults()) == []
+
+
+def test_what_another_owner_said_in_other_words_is_not_found(store, embedder):
+    for owner in ("ann", "ben"):
+        talk(store.for_owner(owner), owner)
+    talk(store, "local")
+    for owner, session in (("ann", "ann"), ("ben", "ben"), ("", "local")):
+        found = store.for_owner(owner).search(ASKED, embedder=embedder)
+        assert {one.session for one in found} == {session}
+    assert not store.for_owner("cleo").search(ASKED, embedder=embedder)

@@ -123,7 +123,7 @@ class Player:
         return (
             store.session(name),
             store.tip(name),
-            list(store.children(name)),
+            list(store.list_children(name)),
             list(store.read_from(name, 0)),
             list(store.ids(name)) == [entry.id for entry in store.read_from(name, 0)],
             store.log_tip(name),

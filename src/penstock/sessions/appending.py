@@ -6,10 +6,13 @@ import math
 from codecs import BOM_UTF8
 from typing import TYPE_CHECKING, Any
 
-from penstock.conversation.dialects import decode_all
+import msgspec
+
+from penstock.conversation.dialects import decode_each
 from penstock.conversation.dialects.base import require_list
 from penstock.conversation.identity import content_digest
 from penstock.conversation.message import ToolResult
+from penstock.conversation.pairing import Pairing, link_calls
 from penstock.conversation.wire import encode_wire, parse_json, to_plain
 from penstock.errors import InputError, MalformedJSON
 from penstock.measure.weigh import weigh
@@ -23,9 +26,35 @@ if TYPE_CHECKING:
     from penstock.conversation.message import Message
     from penstock.measure.tokens import Tokenizer
 
-__all__ = ["encode_given", "prepare_messages", "read_given"]
+__all__ = [
+    "PreparedMessages",
+    "describe_messages",
+    "encode_given",
+    "prepare_given",
+    "prepare_messages",
+    "read_given",
+]
 
 _JSON = (str, bytes, bytearray)
+
+
+class PreparedMessages(msgspec.Struct, frozen=True, eq=False):
+    """Messages that only have to be written to a log: the bytes and the object of each, and what the store takes."""
+
+    raws: list[bytes]
+    wires: list[Any]
+    new: list[NewMessage]
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of all of them."""
+        return sum(message.tokens for message in self.new)
+
+
+def prepare_given(given: Sequence[Any], dialect: Dialect, tokenizer: Tokenizer) -> PreparedMessages:
+    """Prepares messages as a caller hands them over. Raises InputError for one that is not one of the dialect."""
+    raws, wires = encode_given(given, read_given(given))
+    return PreparedMessages(raws, wires, prepare_messages(raws, wires, dialect, tokenizer))
 
 
 def read_given(given: Sequence[Any]) -> list[Any]:
@@ -63,7 +92,7 @@ def encode_given(given: Sequence[Any], wires: Sequence[Any]) -> tuple[list[bytes
 
 
 def _has_no_number(value: Any) -> bool:
-    """Returns whether a float in it is none that JSON can say."""
+    """Returns whether it holds a float that JSON cannot express."""
     if isinstance(value, float):
         return not math.isfinite(value)
     if isinstance(value, dict):
@@ -97,16 +126,22 @@ def prepare_messages(
     A message is known by itself alone: ids that a list makes up for calls without one depend on what stands before
     them, and would give the same message another identity in another batch.
     """
-    messages = decode_all(dialect, wires)
+    alone = decode_each(dialect, wires)
+    return describe_messages(raws, alone, [content_digest(one) for one in alone], dialect, tokenizer)
+
+
+def describe_messages(
+    raws: Sequence[bytes],
+    alone: list[Message],
+    digests: Sequence[bytes],
+    dialect: Dialect,
+    tokenizer: Tokenizer,
+) -> list[NewMessage]:
+    """Returns messages that were read each for itself (`decode_each`), with the digest of each, as a store takes them."""
+    linked = alone if dialect.pairing is Pairing.ANYWHERE else link_calls(alone)
     return [
-        NewMessage(
-            raw,
-            content_digest(dialect.decode(wire)),
-            message.role.value,
-            tokens,
-            results=_stands_for(message),
-        )
-        for raw, wire, message, tokens in zip(raws, wires, messages, weigh(messages, tokenizer), strict=True)
+        NewMessage(raw, digest, message.role.value, tokens, results=_stands_for(message))
+        for raw, digest, message, tokens in zip(raws, digests, linked, weigh(linked, tokenizer), strict=True)
     ]
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.conversation.view import Compaction, Handoff
+from penstock.sessions.rewinding import rewind_view
 from penstock.stores.values import COMPRESSION, NewCompaction, NewFact, NewSession
 
 if TYPE_CHECKING:
@@ -20,21 +22,37 @@ TAKEN_OVER = "taken_over_from"  # in a receipt: the session that the compaction 
 
 
 def branch_off(
-    store: Store, source: SessionRow, length: int, new: NewSession, continuation: str
+    store: Store,
+    source: SessionRow,
+    length: int,
+    new: NewSession,
+    continuation: str,
+    *,
+    shortens: bool = False,
 ) -> SessionRow:
     """Returns the tip of a new conversation that shares the first `length` messages of another one's log.
 
-    `continuation` is the id of the session that a compaction opens where one is taken over. Raises StoreError where the log has fewer messages.
+    `continuation` is the id of the session that a compaction opens where one is taken over. With `shortens`, so is one
+    that has also seen messages behind those: they leave its view, as after a rewind. Raises StoreError where the log has
+    fewer messages.
     """
     row = store.branch(source.id, length, new)
     for position in sorted(place for place in store.pins(source.id) if place < length):
         store.pin(row.id, position)
-    within = [one for one in store.compactions(source.id) if one.compaction.length <= length]
-    if not within:
+    records = store.compactions(source.id)
+    within = [one for one in records if one.compaction.length <= length]
+    compaction = within[-1].compaction if within else None
+    if shortens and len(within) < len(records):
+        tip = store.log_tip(row.id)
+        total = store.log_tip(source.id).length
+        rewound = rewind_view([one.compaction for one in records], total, total - length)
+        if any(isinstance(piece, Handoff) for piece in rewound.pieces):
+            within, compaction = list(records), Compaction(tip.id, length, rewound.pieces)
+    if compaction is None:
         return row
     newest = within[-1]
     kept = NewCompaction(
-        compaction=newest.compaction,
+        compaction=compaction,
         over=0,
         receipt={**newest.receipt, TAKEN_OVER: newest.session},
         session=NewSession(
@@ -46,7 +64,7 @@ def branch_off(
             kind=COMPRESSION,
         ),
         key=continuation,
-        facts=_copy_facts(store, source, within),
+        facts=[fact for fact in _copy_facts(store, source, within) if fact.position < length],
     )
     return store.session(store.commit(row.id, kept).session)
 

@@ -1,4 +1,4 @@
-"""A compaction before it is committed: the view it is made of, and all that is to be recorded of it.
+"""A compaction before it is committed: the view it is made of, and everything that a commit records.
 
 A compaction is made of the view, a list of wire objects. It is recorded by positions of the log, so that it can be
 folded, undone and explained without the view it was made of.
@@ -6,12 +6,14 @@ folded, undone and explained without the view it was made of.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.message import ToolCall, ToolResult
+from penstock.conversation.opening import without_handoff
 from penstock.conversation.view import Compaction, Handoff, Kept, Rewritten, is_merged
 from penstock.sessions.facts import record_facts
 from penstock.sessions.stored_view import read_view
@@ -50,7 +52,7 @@ class CompactionDraft(msgspec.Struct, frozen=True, eq=False):
 def draft_compaction(
     base: ViewBase, result: Compressed, store: Store, row: SessionRow, redactor: Redactor
 ) -> CompactionDraft:
-    """Returns all that is to be recorded of a compaction of this view. Reads the store and writes nothing."""
+    """Returns everything that a commit records of a compaction of this view. Reads the store and writes nothing."""
     tip = base.tip
     compaction = Compaction(tip.id, tip.length, _record_pieces(base.view, result))
     return CompactionDraft(
@@ -97,7 +99,10 @@ def _as_logged(
     """
     if given is None:
         return parts
-    logged = dialect_named(view.dialect).decode(view.messages[given].wire).parts
+    shown = view.messages[given]
+    merged = shown.position in _find_merged(view.pieces)  # the log has the message without the handoff
+    wire = without_handoff(shown.wire) if merged else shown.wire
+    logged = dialect_named(view.dialect).decode(wire).parts
     if len(logged) == len(read.parts) and all(map(_same, logged, read.parts)):
         return parts
     places: dict[int, int] = {}
@@ -108,6 +113,15 @@ def _as_logged(
         if (found := next(left, None)) is not None:
             places[at] = found
     return {places[at]: part for at, part in parts.items() if at in places}
+
+
+def _find_merged(pieces: Sequence[Piece]) -> set[int]:
+    """Returns the positions of the messages that a handoff stands inside of."""
+    return {
+        piece.position
+        for before, piece in pairwise(pieces)
+        if is_merged(before) and not isinstance(piece, Handoff)
+    }
 
 
 def _same(one: Part, other: Part) -> bool:

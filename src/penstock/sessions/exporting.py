@@ -54,7 +54,7 @@ def export_conversation(
 
 
 def read_view_bytes(store: Store, session_id: str) -> list[bytes]:
-    """Returns what the model is to be sent: exact bytes of what is kept, and what was written in place of the rest."""
+    """Returns the messages for the model: the exact bytes of those that are kept, and what was written in place of the rest."""
     return [message.raw for message in read_standing(store, store.tip(session_id)).view.mend()]
 
 

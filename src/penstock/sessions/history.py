@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from penstock.conversation.dialects import decode_all, dialect_named
-from penstock.conversation.handles import HandleKind, name_message, parse_handle
+from penstock.conversation.handles import HandleKind, explain_range, name_message, parse_handle
 from penstock.conversation.pairing import calls_by_id
 from penstock.conversation.view import Handoff, Kept
 from penstock.conversation.wire import parse_json
@@ -35,13 +36,17 @@ if TYPE_CHECKING:
 __all__ = ["SessionHistory"]
 
 _BACK = 64  # messages before a result among which its call is looked for
+_ID_CHARACTERS = 8  # of a conversation's id, before the handle of something in it
+_OF_OTHERS = 3  # one finding in so many is left to other conversations
+_WIDER = 6  # times as many findings are asked of all conversations: many may be of this one
 
 
 class SessionHistory:
     """A conversation in a store, at its tip, as an agent sees it that is sent its view.
 
     Only the values that stand in the view are kept between calls, message by message: a search after a turn looks at
-    what that turn added. With an embedder, what is near in meaning is found as well.
+    what that turn added. With an embedder, what is near in meaning is found as well. With `others`, the other conversations
+    of the same owner are searched and read, too: `3f9a2c41/m12` is m12 of the one whose id begins so.
     """
 
     def __init__(
@@ -51,12 +56,15 @@ class SessionHistory:
         count: Callable[[str], int],
         redact: Callable[[str], str],
         embedder: Embedder | None = None,
+        *,
+        others: bool = False,
     ) -> None:
         self._store = store
         self.session_id = session_id
         self._count = count
         self._redact = redact
         self._embedder = embedder
+        self._others = others
         self._known: dict[tuple[int, int], frozenset[str]] = {}
 
     def search(self, query: str, wish: Wish) -> Sequence[Finding]:
@@ -65,18 +73,30 @@ class SessionHistory:
         view = now.view
         whole = {piece.position for piece in view.pieces if isinstance(piece, Kept)}
         known = wish.known | self._values(view, now.newest)
-        about = wish.surroundings or self._talked_about(view)
-        return self._store.search(
+        about = wish.surroundings or self._read_latest_talk(view)
+        wish = msgspec.structs.replace(wish, known=known, surroundings=about, now=wish.now or time.time())
+        own = self._store.search(
             query,
-            msgspec.structs.replace(wish, known=known, surroundings=about),
+            wish,
             session_id=self.session_id,
             hidden=whole,
             redact=self._redact,
             embedder=self._embedder,
         )
+        if not self._others:
+            return own
+        others = self._search_others(query, wish)
+        room = max(wish.hits - len(own), wish.hits // _OF_OTHERS)
+        return [*own[: wish.hits - min(room, len(others))], *others[:room]]
 
     def describe(self, handle: str) -> HistoryPlace:
         """Returns what the handle stands for. Raises UnknownHandle."""
+        if (other := self._find_other(handle)) is not None:
+            history, inner = other
+            place = history.describe(inner)
+            conversation = handle.rpartition("/")[0]
+            inside = tuple(f"{conversation}/{one}" for one in place.inside)
+            return msgspec.structs.replace(place, handle=handle, inside=inside, in_view=False)
         asked = parse_handle(handle)
         if asked.kind is HandleKind.MESSAGE:
             return self._describe_message(asked.text, asked.number - 1)
@@ -87,7 +107,13 @@ class SessionHistory:
         return self._describe_result(asked.text)
 
     def text(self, handle: str) -> str:
-        """Returns all of what the handle stands for, as it was said. Raises UnknownHandle."""
+        """Returns all of what the handle stands for, as it was said. Raises UnknownHandle.
+
+        What another conversation holds is redacted: the agent may not have seen it before.
+        """
+        if (other := self._find_other(handle)) is not None:
+            history, inner = other
+            return self._redact(history.text(inner))
         asked = parse_handle(handle)
         if asked.kind is HandleKind.MESSAGE:
             return write_original(self._message(self._entry(asked.text, asked.number - 1)))
@@ -112,6 +138,54 @@ class SessionHistory:
         if not entries:
             raise _unknown(HandleKind.HANDOFF.value)
         return entries
+
+    # The owner's other conversations.
+
+    def _search_others(self, query: str, wish: Wish) -> list[Finding]:
+        """Returns findings in the owner's other conversations, by handles that name these, but for what this one shares."""
+        row = self._store.session(self.session_id)
+        found = self._store.for_owner(row.owner).search(
+            query,
+            msgspec.structs.replace(wish, hits=_WIDER * wish.hits, surroundings=""),
+            redact=self._redact,
+            embedder=self._embedder,
+        )
+        named = []
+        for one in found:
+            if one.session == row.conversation or self._shares(one):
+                continue
+            short = one.session[:_ID_CHARACTERS]
+            handles = tuple(f"{short}/{handle}" for handle in one.handles)
+            title = self._store.tip(one.session).title
+            named.append(msgspec.structs.replace(one, handles=handles, session=short, title=title))
+        return named
+
+    def _shares(self, finding: Finding) -> bool:
+        """Returns whether the best message of a finding stands in this conversation, too: one branched off from the other."""
+        asked = parse_handle(finding.handles[0])
+        if asked.kind is not HandleKind.MESSAGE:
+            return False
+        theirs = self._store.read(finding.session, [asked.number - 1])
+        ours = self._store.read(self.session_id, [asked.number - 1])
+        return [entry.id for entry in theirs] == [entry.id for entry in ours]
+
+    def _find_other(self, handle: str) -> tuple[SessionHistory, str] | None:
+        """Returns the history of another conversation that a handle names, and the handle in it; None for one of our own.
+
+        Raises UnknownHandle.
+        """
+        prefix, slash, inner = handle.rpartition("/")
+        if not (slash and self._others):
+            return None
+        store = self._store.for_owner(self._store.session(self.session_id).owner)
+        found = {row.conversation: row for row in store.find(prefix)} if prefix else {}
+        if len(found) != 1:
+            raise _unknown(handle)
+        (row,) = found.values()
+        tip = store.tip(row.id)
+        return SessionHistory(store, tip.id, self._count, self._redact, self._embedder), inner
+
+    # What stands in this one.
 
     def _describe_message(self, handle: str, position: int) -> HistoryPlace:
         entry = self._entry(handle, position)
@@ -177,7 +251,8 @@ class SessionHistory:
     def _entry(self, handle: str, position: int) -> LogEntry:
         entries = self._store.read(self.session_id, [position])
         if not entries:
-            raise _unknown(handle)
+            length = self._store.log_tip(self.session_id).length
+            raise UnknownHandle(f"{_unknown(handle)}; {explain_range(length)}")
         return entries[0]
 
     def _message(self, entry: LogEntry) -> Message:
@@ -207,7 +282,7 @@ class SessionHistory:
     def _dialect(self) -> Dialect:
         return dialect_named(self._store.session(self.session_id).dialect)
 
-    def _talked_about(self, view: StoredView) -> str:
+    def _read_latest_talk(self, view: StoredView) -> str:
         dialect = self._dialect()
         return find_topic([dialect.decode(wire) for wire in view.wires[-_BACK:]])
 

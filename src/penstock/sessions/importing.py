@@ -17,14 +17,14 @@ from penstock.config import redactor_of_process
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.identity import chain
 from penstock.conversation.wire import encode_wire, parse_json
-from penstock.errors import StoreConflict, StoreError, UnknownSession
+from penstock.errors import StoreConflict, UnknownSession
 from penstock.measure.tokens import tokenizer_for
 from penstock.sessions.appending import prepare_messages
 from penstock.sessions.metering import price_request
 from penstock.stores.values import BRANCH, LAST_USED, MAIN, SUBAGENT, NewMessage, NewSession
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from penstock.settings import Settings
     from penstock.stores.store import Store
@@ -144,9 +144,9 @@ def _open_session(store: Store, prepared: _Adoptee, session: NewSession) -> Adop
         parent = _find_session(store, _make_id(recorded.format, recorded.works_for))
         if parent is None:
             return Adoption(WITHOUT_PARENT, messages=len(prepared.ids))
-        row = _make_session(store, session, lambda: store.branch(parent.id, 0, session))
+        row = store.branch(parent.id, 0, session)
     else:
-        row = _make_session(store, session, lambda: store.create(session))
+        row = store.create(session)
     _sign(store, row, recorded)
     _append(store, row.id, prepared, 0)
     return Adoption(NEW, row.conversation, len(prepared.ids), len(prepared.ids))
@@ -155,22 +155,10 @@ def _open_session(store: Store, prepared: _Adoptee, session: NewSession) -> Adop
 def _open_branch(store: Store, prepared: _Adoptee, session: NewSession, shared: int) -> Adoption:
     kind = session.kind if session.kind == SUBAGENT else BRANCH
     session = msgspec.structs.replace(session, kind=kind)
-    row = _make_session(store, session, lambda: store.branch(prepared.id, shared, session))
+    row = store.branch(prepared.id, shared, session)
     _sign(store, row, prepared.recorded)
     _append(store, row.id, prepared, shared)
     return Adoption(BRANCHED, row.conversation, len(prepared.ids) - shared, len(prepared.ids))
-
-
-def _make_session(store: Store, session: NewSession, make: Callable[[], SessionRow]) -> SessionRow:
-    """Returns the session that is made. Raises StoreConflict where another process has made it meanwhile."""
-    try:
-        return make()
-    except StoreConflict:
-        raise
-    except StoreError as error:
-        if _find_session(store, session.id) is None:
-            raise
-        raise StoreConflict(str(error)) from None
 
 
 def _prepare(recorded: RecordedConversation, now: float, written: float) -> _Adoptee:
@@ -194,7 +182,7 @@ def _list_candidates(store: Store, prepared: _Adoptee, branch: str) -> Iterator[
     yield prepared.id
     yield branch
     if not prepared.recorded.works_for:  # sub-agents are given the same words again and again
-        known = store.known_prefix(prepared.ids)
+        known = store.find_known_prefix(prepared.ids)
         if known is not None:
             yield known[0]
 

@@ -44,9 +44,11 @@ class Meter:
         self._running = RunningEstimate()
 
     def window(self, configured: int | None, listed: int | None = None) -> Window:
-        """Returns the model's window, and how it is known."""
+        """Returns the model's window, and how it is known: never more than its provider has stated in an error."""
         learned = self.learned.window(self.model, self.endpoint) if self.model else None
-        return resolve_window(self.model or None, configured=configured, learned=learned, listed=listed)
+        return resolve_window(
+            self.model or None, configured=configured, learned=learned, listed=listed, stated_limit=learned
+        )
 
     def estimate(self, counted_tokens: int) -> int:
         """Returns what the provider would report for a prompt of so many tokens as we count: its last report, and what came since."""
@@ -78,10 +80,13 @@ class Meter:
 
 
 def price_request(session_id: str, usage: Usage, model: str, *, at: float, task: str = TURN_TASK) -> UsageRow:
-    """Returns a request as it is booked, with its cost by the prices of its day, None where they are not known."""
+    """Returns a request as it is booked, with its cost by the prices of its day, None where that is not known.
+
+    What used nothing was broken off, or its provider reports nothing.
+    """
     price = price_of(model, on=time.strftime("%Y-%m-%d", time.gmtime(at))) if model else None
     cost = cost_of(usage, price)
-    usd = float(cost.usd) if isinstance(cost, Money) else None
+    usd = float(cost.usd) if isinstance(cost, Money) and usage.total_tokens else None
     return UsageRow(session=session_id, at=at, model=model, task=task, usage=usage, cost=usd)
 
 

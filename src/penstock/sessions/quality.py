@@ -25,7 +25,6 @@ from penstock.conversation.wire import parse_json
 from penstock.errors import StoreError
 from penstock.planning.receipt import LiveQuality, Receipt
 from penstock.recall.tools import TOOL_NAMES
-from penstock.sessions.rewinding import REWOUND
 from penstock.writing.excerpts import lay_out
 from penstock.writing.values import PHRASE, tokens_of, values_in_phrase, values_in_token, values_of_each
 
@@ -161,7 +160,7 @@ def measure_qualities(store: Store, session_id: str) -> dict[int, LiveQuality]:
     log: _HeardLog | None = None
     for row, after in zip_longest(rows, rows[1:]):
         name = f"{conversation}/{row.key}"
-        if REWOUND in row.receipt:
+        if row.is_rewind:
             found[row.key] = LiveQuality()
             continue
         if (kept := _read_kept(store, name)) is not None:
@@ -237,7 +236,7 @@ class _Way(Enum):
     RECALLED = "recalled"
     READ = "read"
     ASKED = "asked"
-    TOLD = "told"  # by a person whom nobody had asked: the agent did not miss it
+    TOLD = "told"  # by a person, unasked: the agent did not miss it
     ELSEWHERE = "elsewhere"
 
 
@@ -259,7 +258,7 @@ class _SentView:
 
 
 class _Since:
-    """What was said to the agent since it went on."""
+    """The words said to the agent since it went on."""
 
     def __init__(self) -> None:
         self._brought: list[tuple[_Way, HeldValues]] = []

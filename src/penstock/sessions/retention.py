@@ -31,13 +31,14 @@ def honour_retention(store: Store, settings: Settings, now: float) -> Sequence[E
     if days is None:
         return ()
     try:
-        checked = store.note(_NOTE, "checked")
+        when = f"checked/{store.owner}" if store.owner is not None else "checked"
+        checked = store.note(_NOTE, when)
         if checked is not None and 0 <= now - _time_in(checked) < _HOUR_SECONDS:
             return ()
-        store.put_note(_NOTE, "checked", str(now).encode())
+        store.put_note(_NOTE, when, str(now).encode())
         return expire(store, now, days)
     except StoreError as error:
-        log.warning("what is due by store.retention_days stays for now: %s", error)
+        log.warning("conversations older than store.retention_days stay for now: %s", error)
         return ()
 
 
@@ -48,9 +49,7 @@ def expire(store: Store, now: float, days: float) -> Sequence[ExpiredConversatio
         messages = sum(one.messages for one in gone)
         receipt = {"at": now, "days": days, "conversations": len(gone), "messages": messages}
         store.put_note(_NOTE, "last", encode_wire(receipt))
-        log.info(
-            "deleted %d conversations that nobody used for %g days, %d messages", len(gone), days, messages
-        )
+        log.info("deleted %d conversations unused for %g days, %d messages", len(gone), days, messages)
     return gone
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.conversation.message import Role
 from penstock.conversation.view import Handoff, Kept, is_merged
+from penstock.stores.values import REWOUND
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
     from penstock.conversation.view import Compaction, Piece
     from penstock.stores.store import Store
 
-__all__ = ["REWOUND", "Rewound", "describe_rewind", "rewind_view", "rewound_positions", "standing_pins"]
+__all__ = ["Rewound", "describe_rewind", "find_standing_pins", "rewind_view", "rewound_positions"]
 
-REWOUND = "rewound"  # in a receipt: how many messages the record took out; no compaction has it
 GONE = "gone"  # beside it: where they stand in the log, as [first, end] of each stretch
 
 
@@ -43,7 +43,7 @@ def rewind_view(
     told = [position for position in range(length) if position not in gone]
     split = max(0, len(told) - count)
     left = set(told[:split])
-    base = next((one for one in reversed(records) if _summarised(one) <= left), None)
+    base = next((one for one in reversed(records) if _list_summarised(one) <= left), None)
     start = 0 if base is None else base.length
     pieces = [] if base is None else _without(base.pieces, left)
     pieces += [Kept(position) for position in told[:split] if position >= start]
@@ -61,20 +61,20 @@ def describe_rewind(rewound: Rewound) -> dict[str, Any]:
     return {REWOUND: len(rewound.gone), GONE: stretches}
 
 
-def standing_pins(store: Store, session_id: str) -> frozenset[int]:
+def find_standing_pins(store: Store, session_id: str) -> frozenset[int]:
     """Returns the positions of pinned messages, without those that were rewound: they stay away until that is undone."""
     return store.pins(session_id) - rewound_positions(store, session_id)
 
 
 def rewound_positions(store: Store, session_id: str) -> frozenset[int]:
     """Returns the positions of all messages that rewinds have taken out."""
-    receipts = (row.receipt for row in store.compactions(session_id) if REWOUND in row.receipt)
+    receipts = (row.receipt for row in store.compactions(session_id) if row.is_rewind)
     return frozenset(
         place for receipt in receipts for first, end in receipt.get(GONE, ()) for place in range(first, end)
     )
 
 
-def _summarised(compaction: Compaction) -> set[int]:
+def _list_summarised(compaction: Compaction) -> set[int]:
     return {place for piece in compaction.pieces if isinstance(piece, Handoff) for place in piece.covers}
 
 

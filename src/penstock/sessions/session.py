@@ -18,7 +18,13 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.conversation.dialects import dialect_named
-from penstock.conversation.handles import HandleKind, name_message, parse_handle, parse_message_handle
+from penstock.conversation.handles import (
+    HandleKind,
+    explain_range,
+    name_message,
+    parse_handle,
+    parse_message_handle,
+)
 from penstock.conversation.view import Compaction
 from penstock.conversation.wire import parse_json
 from penstock.engine.attempt import WriterMemory
@@ -43,7 +49,7 @@ from penstock.sessions.pins import stands_whole
 from penstock.sessions.quality import measure_qualities, read_receipt
 from penstock.sessions.results import READ_FILE
 from penstock.sessions.retention import honour_retention
-from penstock.sessions.rewinding import describe_rewind, rewind_view, rewound_positions, standing_pins
+from penstock.sessions.rewinding import describe_rewind, find_standing_pins, rewind_view, rewound_positions
 from penstock.sessions.stored_view import read_view
 from penstock.sessions.workings import Workings, new_session_id
 from penstock.stores.store import require_store
@@ -163,7 +169,7 @@ class Session:
         Where the log is broken, as a killed process leaves it, the view is not: a call that never got its result has a
         stub, a result without a call is left out. Calls at the very end may still run and stay as they are.
         """
-        return [message.wire for message in self.workings.standing().view.mend()]
+        return [message.wire for message in self.workings.read_standing().view.mend()]
 
     def view_bytes(self) -> list[bytes]:
         """Returns the messages of `view` as JSON, each that the view keeps with the bytes that it was appended with.
@@ -171,7 +177,7 @@ class Session:
         A message that was appended as an object has the bytes that it was logged with, which never change; so have
         handoffs and stubs, which are ours. A provider's cache of the conversation so far therefore holds.
         """
-        return [message.raw for message in self.workings.standing().view.mend()]
+        return [message.raw for message in self.workings.read_standing().view.mend()]
 
     def compact(  # noqa: PLR0913  # all by name
         self,
@@ -213,7 +219,7 @@ class Session:
         trigger: Trigger = Trigger.MANUAL,
     ) -> Compressed:
         """As `compact`, without blocking the event loop. Where it is cancelled, nothing is committed."""
-        standing = await in_thread(self.workings.standing, with_pins=True)
+        standing = await in_thread(self.workings.read_standing, with_pins=True)
         request = CompressRequest(
             target_tokens=target_tokens,
             context_length=context_length or max(1, self.workings.count_reported(self.window.tokens)),
@@ -225,7 +231,7 @@ class Session:
             dialect=self.row.dialect,
             settings=self.settings,
             recall_tool=self.recall_tool,
-            pins=frozenset(position + 1 for position in standing_pins(self.store, self.id)),
+            pins=frozenset(position + 1 for position in find_standing_pins(self.store, self.id)),
             numbers=standing.view.numbers,
             memory=WriterMemory(
                 notes_for(self.store, self.id, self.workings.notebook.redactor.redact),
@@ -258,7 +264,7 @@ class Session:
         count: Any = n
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise SettingsError(f"n is {count!r}; give the number of messages to take back, at least 1")
-        base = self.workings.standing()
+        base = self.workings.read_standing()
         records = [row.compaction for row in self.store.compactions(self.id)]
         rewound = rewind_view(records, base.tip.length, count, rewound_positions(self.store, self.id))
         if not rewound.gone:
@@ -395,7 +401,7 @@ class Session:
 
         What it reported last counts, with what came since; before that, our own count, as far as it was seen to be off.
         """
-        return self.workings.expected(self.count(tools=tools, system=system))
+        return self.workings.expect_tokens(self.count(tools=tools, system=system))
 
     def count(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
         """Returns the tokens of that request as we count them.
@@ -434,8 +440,11 @@ class Session:
 
     def _position(self, handle: str) -> int:
         position = parse_message_handle(handle) - 1
-        if not 0 <= position < self.store.log_tip(self.id).length:
-            raise UnknownHandle(f"there is no original {handle!r} in this conversation")
+        length = self.store.log_tip(self.id).length
+        if not 0 <= position < length:
+            raise UnknownHandle(
+                f"there is no original {handle!r} in this conversation; {explain_range(length)}"
+            )
         return position
 
     def _entry(self, handle: str) -> LogEntry:

@@ -13,7 +13,7 @@ from penstock.conversation.view import ViewMessage, fold, positions_in, write_vi
 from penstock.conversation.wire import encode_wire
 from penstock.errors import StoreError
 from penstock.sessions.pins import bring_back_pinned
-from penstock.sessions.rewinding import standing_pins
+from penstock.sessions.rewinding import find_standing_pins
 
 if TYPE_CHECKING:
     from penstock.conversation.view import Compaction, Piece
@@ -88,7 +88,7 @@ def read_standing(store: Store, session: SessionRow, *, with_pins: bool = False)
     tip = store.log_tip(session.id)
     compaction = newest.compaction if newest is not None else None
     if with_pins:
-        compaction = bring_back_pinned(compaction, standing_pins(store, session.id), store, session)
+        compaction = bring_back_pinned(compaction, find_standing_pins(store, session.id), store, session)
     return ViewBase(read_view(store, session, compaction, tip.length), tip, newest)
 
 

@@ -1,7 +1,7 @@
 """The workings of a `Session`: its state and the steps that it is made of, for the rooms of this package that host one.
 
 `Session` is what users see. A host that keeps the view in memory, or prepares compactions beside the work, takes the
-steps one by one: `standing` gives the view that a compaction is made of, `draft` works out what to record of it, and
+steps one by one: `read_standing` gives the view that a compaction is made of, `draft` works out what to record of it, and
 `commit_draft` only writes. None of this is part of the public interface.
 """
 
@@ -21,7 +21,7 @@ from penstock.measure.weigh import weigh
 from penstock.planning.policy import Trigger
 from penstock.planning.receipt import NOTHING_TO_DO, describe_compaction
 from penstock.recall.semantic import embedder_for
-from penstock.sessions.appending import encode_given, prepare_messages, read_given
+from penstock.sessions.appending import PreparedMessages, prepare_given, read_given
 from penstock.sessions.completing import CompletionLimits, complete_draft
 from penstock.sessions.drafts import CompactionDraft, draft_compaction
 from penstock.sessions.facts import list_demands
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from penstock.sessions.completing import CompletedDraft
     from penstock.sessions.session import Session
     from penstock.settings import Settings
-    from penstock.stores.values import NewFact, SessionRow
+    from penstock.stores.values import Delivery, NewFact, SessionRow
     from penstock.writing.notebook import Notebook
 
 __all__ = ["Workings", "new_session_id"]
@@ -94,15 +94,30 @@ class Workings:
 
         For a host that keeps the view in memory: with the bytes that were logged, and where.
         """
+        return self.log_prepared(self.prepare(messages, keep_results=keep_results))
+
+    def prepare(self, messages: Sequence[Any], *, keep_results: bool = False) -> PreparedMessages:
+        """Returns messages as `log_prepared` takes them. Nothing is logged yet, but for results that the store keeps."""
         given = self.keep_results(messages) if keep_results else messages
-        raws, wires = encode_given(given, read_given(given))
-        dialect = dialect_named(self.row.dialect)
-        new = prepare_messages(raws, wires, dialect, self.notebook.tokenizer)
-        first = self.tip.length
-        done = self.store.append(self.row.id, new, self.tip.id, time.time())
+        return prepare_given(given, dialect_named(self.row.dialect), self.notebook.tokenizer)
+
+    def log_prepared(
+        self,
+        prepared: PreparedMessages,
+        *,
+        delivery: Delivery | None = None,
+        queued_upto: int | None = None,
+    ) -> list[ViewMessage]:
+        """Appends messages that were prepared, as `log_messages` does; `delivery` and `queued_upto` as `Store.deliver` takes them."""
+        raws, wires, first = prepared.raws, prepared.wires, self.tip.length
+        given = self.row.id, prepared.new, self.tip.id, time.time()
+        if delivery is None and queued_upto is None:
+            done = self.store.append(*given)
+        else:
+            done = self.store.deliver(*given, delivery=delivery, queued_upto=queued_upto)
         self.tip = done.tip
         if done.again:  # another process has logged the same there, and may have spelled it otherwise
-            raws = [entry.raw for entry in self.store.read_from(self.row.id, first, len(new))]
+            raws = [entry.raw for entry in self.store.read_from(self.row.id, first, len(raws))]
             wires = [parse_json(raw) for raw in raws]
         return [
             ViewMessage(wire, raw, first + n) for n, (wire, raw) in enumerate(zip(wires, raws, strict=True))
@@ -130,7 +145,7 @@ class Workings:
         """Returns True where another process has written to the conversation's log."""
         return self.store.log_tip(self.row.id) != self.tip
 
-    def standing(self, *, with_pins: bool = False) -> ViewBase:
+    def read_standing(self, *, with_pins: bool = False) -> ViewBase:
         """Returns the view as it is now, for a compaction that is made elsewhere and committed later.
 
         `with_pins` brings back, whole, pinned messages that an earlier compaction took out: a compaction is made of that
@@ -140,7 +155,9 @@ class Workings:
 
     def list_demands(self) -> list[NewFact]:
         """Returns what people demand in the messages that stand whole in the view, the newest first, redacted."""
-        return list_demands(self.standing().view, dialect_named(self.row.dialect), self.notebook.redactor)
+        return list_demands(
+            self.read_standing().view, dialect_named(self.row.dialect), self.notebook.redactor
+        )
 
     def commit(
         self,
@@ -228,11 +245,16 @@ class Workings:
         if self._history is None or self._history.session_id != self.row.id:
             count, redact = self.notebook.tokenizer.count, self.notebook.redactor.redact
             self._history = SessionHistory(
-                self.store, self.row.id, count, redact, embedder_for(self.settings)
+                self.store,
+                self.row.id,
+                count,
+                redact,
+                embedder_for(self.settings),
+                others=self.settings.recall.other_conversations,
             )
         return self._history
 
-    def expected(self, counted_tokens: int) -> int:
+    def expect_tokens(self, counted_tokens: int) -> int:
         """Returns the tokens that the provider would report for a request of the view that we count so many in."""
         return self.meter.estimate(counted_tokens)
 
@@ -290,7 +312,7 @@ class Workings:
             wires = [parse_json(entry.raw) for entry in entries]
             counted = counted.extend(wires, dialect, self.notebook.tokenizer, tip)
         if counted is None or counted.compaction != key:
-            now = self.standing()
+            now = self.read_standing()
             key = now.newest.key if now.newest is not None else 0
             sent = [message.wire for message in now.view.mend()]
             tokens = sum(self.notebook.weigh(sent, dialect))

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from penstock.conversation.dialects import DIALECTS
+from penstock.conversation.dialects import dialect_named
 from penstock.conversation.handles import name_message
 from penstock.conversation.identity import chain, content_digest
 from penstock.conversation.pairing import link_calls
 from penstock.conversation.wire import parse_json
-from penstock.errors import InputError, StoreError
+from penstock.errors import InputError, SettingsError, StoreError, UnknownDialect
 from penstock.recall.passages import INDEX_VERSION
 from penstock.stores.compactions import knows_its_positions, read_pieces
 from penstock.stores.encoding import unpack
@@ -206,7 +206,7 @@ def _check_results(do: Transaction) -> Iterator[CheckFinding]:
 
 def _find_orphans(do: Transaction) -> Iterator[CheckFinding]:
     """Yields rows that belong to nothing."""
-    for table, column, owner in (
+    for table, column, home in (
         ("entries", "conversation", "conversations"),
         ("compactions", "conversation", "conversations"),
         ("facts", "compaction", "compactions"),
@@ -218,14 +218,20 @@ def _find_orphans(do: Transaction) -> Iterator[CheckFinding]:
         ("sightings", "message", "messages"),
         ("sighted", "message", "messages"),
     ):
-        which = f"NOT EXISTS (SELECT 1 FROM {owner} o WHERE o.key = {table}.{column})"
+        which = f"NOT EXISTS (SELECT 1 FROM {home} o WHERE o.key = {table}.{column})"
         yield from _rows_to_drop(do, table, which, f"rows without their {column}")
     yield from _rows_to_drop(
         do,
         "messages",
         "NOT EXISTS (SELECT 1 FROM entries e WHERE e.message = messages.key)",
-        "messages that stand in no log",
+        "messages that are in no log",
     )
+    strange = (
+        "EXISTS (SELECT 1 FROM conversations c JOIN messages m ON m.key = entries.message "
+        "WHERE c.key = entries.conversation AND m.owner <> c.owner)"
+    )
+    if count := _count(do, f"FROM entries WHERE {strange}"):
+        yield _report("table entries", f"messages of another owner: {count:,}")
     untied = "message IS NOT NULL AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.key = results.message)"
     yield from _rows_to_change(
         do, "results", untied, "results whose message is not there", "UPDATE results SET message = NULL"
@@ -259,8 +265,10 @@ def _check_log(do: Transaction, row: Row) -> CheckedLog:
     """Checks the log of a row of `conversations`; what it shares with another is checked there."""
     conversation, _, dialect, tip, length, _, source, shared = row[:8]
     log = CheckedLog([], [])
-    if dialect not in DIALECTS:
-        log.broken.append(f"there is no dialect {dialect!r}")
+    try:
+        read_as = dialect_named(dialect)
+    except (UnknownDialect, SettingsError) as error:
+        log.broken.append(str(error))
         return log
     if source is not None:
         if source >= conversation or do.one("SELECT 1 FROM conversations WHERE key = ?", source) is None:
@@ -270,7 +278,7 @@ def _check_log(do: Transaction, row: Row) -> CheckedLog:
     if len(log.ids) != shared:
         log.broken.append(f"it shares {shared:,} messages, of which {len(log.ids):,} are there")
         return log
-    whole = _check_own(do, conversation, DIALECTS[dialect], log)
+    whole = _check_own(do, conversation, read_as, log)
     end = bytes.fromhex(log.ids[-1]) if log.ids else b""
     if whole and (bytes(tip) != end or length != len(log.ids)):
         log.mended_end = (end, len(log.ids))

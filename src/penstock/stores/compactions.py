@@ -17,6 +17,7 @@ from penstock.stores.rows import (
     find_session,
     find_stretches,
     insert_session,
+    limit_to_owner,
     read_log_tip,
     require_row,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "commit_compaction",
     "find_newest",
     "knows_its_positions",
+    "list_compacted",
     "list_compactions",
     "list_facts",
     "pin_message",
@@ -52,7 +54,7 @@ def commit_compaction(
     do: Transaction, session_id: str, new: NewCompaction, words: SqlSpelling
 ) -> CompactionRow:
     """Commits a compaction, ends its session and opens the continuation."""
-    _, _, conversation = find_session(do, session_id, words.hold_session)
+    row, _, conversation = find_session(do, session_id, words.hold_session)
     read_log_tip(do, conversation, words.for_update)
     if new.key:
         done = do.one(f"{_COMPACTION} AND c.retry = ?", conversation, clean_label(new.key))
@@ -66,7 +68,7 @@ def commit_compaction(
         "UPDATE sessions SET ended = ?, end_reason = ? WHERE key = ?", *(new.session.at, COMPRESSION, last)
     )
     opened = msgspec.structs.replace(new.session, kind=COMPRESSION)
-    session = insert_session(do, opened, conversation, last)
+    session = insert_session(do, opened, row.owner, conversation, last)
     return _insert(do, conversation, session, new)
 
 
@@ -77,12 +79,24 @@ def list_compactions(do: Transaction, session_id: str, *, undone: bool) -> list[
     return [_build_compaction(row) for row in do.rows(f"{_COMPACTION} {which} ORDER BY c.key", conversation)]
 
 
-def undo_newest(do: Transaction, session_id: str, at: float, words: SqlSpelling) -> CompactionRow | None:
-    """Takes the newest compaction back."""
+def list_compacted(do: Transaction) -> set[str]:
+    """Returns the ids of all conversations that have compactions, undone ones included."""
+    owned, owner = limit_to_owner(do, "c.owner")
+    rows = do.rows(
+        f"SELECT c.id FROM conversations c WHERE {owned}c.key IN (SELECT conversation FROM compactions)",
+        *owner,
+    )
+    return {row[0] for row in rows}
+
+
+def undo_newest(
+    do: Transaction, session_id: str, at: float, words: SqlSpelling, only: int | None = None
+) -> CompactionRow | None:
+    """Takes the newest compaction back; with `only`, no other one than that with this key."""
     _, _, conversation = find_session(do, session_id, words.hold_session)
     read_log_tip(do, conversation, words.for_update)
     newest = find_newest(do, conversation)
-    if newest is None:
+    if newest is None or only not in (None, newest.key):
         return None
     do.run("UPDATE compactions SET undone = ? WHERE key = ?", at, newest.key)
     do.run("UPDATE conversations SET view = ?, updated = ? WHERE key = ?", newest.over, at, conversation)

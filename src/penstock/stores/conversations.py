@@ -5,7 +5,8 @@ Conversations are created, branched off, listed and ended here; their logs are a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -26,6 +27,7 @@ from penstock.stores.rows import (
     find_stretches,
     insert_conversation,
     insert_session,
+    limit_to_owner,
     make_fingerprint,
     read_ids,
     read_log_tip,
@@ -35,33 +37,44 @@ from penstock.stores.rows import (
 from penstock.stores.values import (
     BRANCH,
     COMPRESSION,
+    REWOUND,
     SUBAGENT,
     AppendResult,
     ConversationRow,
     LogEntry,
+    LogShape,
     LogTip,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from penstock.stores.database import Row, SqlSpelling, Transaction
     from penstock.stores.values import NewMessage, NewSession, SessionRow
 
 __all__ = [
+    "PackedMessages",
     "append_messages",
     "branch_off",
     "create_conversation",
     "end_session",
+    "find_by_prefix",
     "find_longest_known",
     "follow_continuations",
     "list_children",
     "list_conversations",
+    "list_heads",
+    "pack_messages",
     "read_positions",
+    "read_shape",
     "read_stretch",
+    "show_conversations",
     "update_session",
 ]
 
+_PAGE = 16  # sessions
+_LAST_PROBED, _SPREAD = 16, 16  # ids that are looked for at once: the last ones, and some of those before
+_LAST_CHARACTER = "\U0010ffff"  # comes after all that an id may go on with
 _USED = ", ".join(
     f"coalesce(sum(u.{column}), 0)"
     for column in ("input", "output", "cache_read", "cache_write", "cache_write_1h", "reasoning")
@@ -70,18 +83,19 @@ _USED = ", ".join(
 
 def create_conversation(do: Transaction, session: NewSession) -> SessionRow:
     """Creates a conversation, with its first session."""
-    conversation = insert_conversation(do, session)
-    insert_session(do, session, conversation, None)
+    owner = do.owner or ""
+    conversation = insert_conversation(do, session, owner)
+    insert_session(do, session, owner, conversation, None)
     return find_session(do, session.id)[0]
 
 
 def branch_off(do: Transaction, session_id: str, length: int, new: NewSession, hold: str) -> SessionRow:
     """Creates a conversation that shares the first `length` messages of another one's log."""
-    _, key, source = find_session(do, session_id, hold)
+    row, key, source = find_session(do, session_id, hold)
     tip = find_id_at_end(do, source, length)
-    conversation = insert_conversation(do, new, forked_from=source, fork_length=length, tip=tip)
+    conversation = insert_conversation(do, new, row.owner, forked_from=source, fork_length=length, tip=tip)
     kind = new.kind if new.kind == SUBAGENT else BRANCH
-    insert_session(do, msgspec.structs.replace(new, kind=kind), conversation, key)
+    insert_session(do, msgspec.structs.replace(new, kind=kind), row.owner, conversation, key)
     return find_session(do, new.id)[0]
 
 
@@ -106,7 +120,9 @@ def update_session(do: Transaction, session_id: str, title: str | None, model: s
 def list_children(do: Transaction, session_id: str) -> list[SessionRow]:
     """Returns sessions that continue this one, branched off or work for it, oldest first."""
     _, key, _ = find_session(do, session_id)
-    return [build_session(row) for row in do.rows(f"{SESSION} WHERE s.parent = ? ORDER BY s.key", key)]
+    # One step at a time, here and below: a planner that has not counted its rows may read a whole table for a join.
+    children = do.rows("SELECT key FROM sessions WHERE parent = ? ORDER BY key", key)
+    return [build_session(require_row(do.one(f"{SESSION} WHERE s.key = ?", child[0]))) for child in children]
 
 
 def follow_continuations(do: Transaction, row: SessionRow, conversation: int) -> SessionRow:
@@ -127,24 +143,94 @@ def follow_continuations(do: Transaction, row: SessionRow, conversation: int) ->
     return row
 
 
-def list_conversations(do: Transaction, limit: int, offset: int) -> list[ConversationRow]:
-    """Returns conversations, the one that was used last first; sub-agents' are left out."""
+def find_by_prefix(do: Transaction, prefix: str, limit: int) -> list[SessionRow]:
+    """Returns the tips of up to `limit` conversations that have a session whose id begins so; sub-agents' are left out."""
+    if not is_storable(prefix):
+        return []
+    owned, owner = limit_to_owner(do, "owner")
+    seen: dict[int, SessionRow | None] = {}
+    last, found = "", 0
+    while found < limit:
+        page = do.rows(
+            f"SELECT id, conversation FROM sessions WHERE {owned}id >= ? AND id > ? AND id < ? "
+            f"ORDER BY id LIMIT {_PAGE}",
+            *(*owner, prefix, last, prefix + _LAST_CHARACTER),
+        )
+        for conversation in dict.fromkeys(row[1] for row in page):
+            if conversation not in seen and found < limit:
+                seen[conversation] = tip = _find_listed_tip(do, conversation)
+                found += tip is not None
+        if len(page) < _PAGE:
+            break
+        last = page[-1][0]
+    return [tip for tip in seen.values() if tip is not None]
+
+
+def _find_listed_tip(do: Transaction, conversation: int) -> SessionRow | None:
+    """Returns the session that a conversation goes on in, None for a sub-agent's."""
+    subagent = do.one("SELECT 1 FROM sessions WHERE conversation = ? AND kind = ?", conversation, SUBAGENT)
+    return None if subagent is not None else build_session(find_last_session(do, conversation))
+
+
+def list_conversations(
+    do: Transaction, limit: int, offset: int, after: tuple[float, str] | None = None
+) -> list[ConversationRow]:
+    """Returns conversations, the one that was used last first; sub-agents' are left out.
+
+    With `after`, those that come behind the conversation with that moment of last use and that id.
+    """
+    owned, owner = limit_to_owner(do, "c.owner")
+    behind = ""
+    place: tuple[float, int] | tuple[()] = ()
+    if after is not None:
+        found = (
+            do.one("SELECT key FROM conversations WHERE id = ?", after[1]) if is_storable(after[1]) else None
+        )
+        behind, place = (
+            "(c.updated, c.key) < (?, ?) AND ",
+            (require_moment(after[0]), found[0] if found else 0),
+        )
     rows = do.rows(
-        "SELECT c.key, c.id, c.created, c.updated, c.length, c.tokens, c.view, "
-        "(SELECT count(*) FROM compactions k WHERE k.conversation = c.key AND k.undone IS NULL) "
-        "FROM conversations c WHERE "
+        "SELECT c.key, c.id, c.created, c.updated, c.length, c.tokens, c.view "
+        f"FROM conversations c WHERE {owned}{behind}"
         "(SELECT count(*) FROM sessions s WHERE s.conversation = c.key AND s.kind = ?) = 0 "
         "ORDER BY c.updated DESC, c.key DESC LIMIT ? OFFSET ?",
-        *(SUBAGENT, limit, offset),
+        *(*owner, *place, SUBAGENT, limit, offset),
     )
     return [_build_conversation(do, row) for row in rows]
+
+
+def list_heads(do: Transaction) -> dict[str, float]:
+    """Returns when each conversation was used last, by its id; sub-agents' are left out."""
+    owned, owner = limit_to_owner(do, "c.owner")
+    rows = do.rows(
+        f"SELECT c.id, c.updated FROM conversations c WHERE {owned}"
+        "(SELECT count(*) FROM sessions s WHERE s.conversation = c.key AND s.kind = ?) = 0",
+        *(*owner, SUBAGENT),
+    )
+    return dict(rows)
+
+
+def show_conversations(do: Transaction, ids: Sequence[str]) -> list[ConversationRow]:
+    """Returns the conversations with these ids, in their order; those that are not there are left out."""
+    owned, owner = limit_to_owner(do, "c.owner")
+    found: dict[str, ConversationRow] = {}
+    for some in cut_batches([one for one in ids if is_storable(one)]):
+        marks = ", ".join("?" * len(some))
+        rows = do.rows(
+            "SELECT c.key, c.id, c.created, c.updated, c.length, c.tokens, c.view "
+            f"FROM conversations c WHERE {owned}c.id IN ({marks})",
+            *(*owner, *some),
+        )
+        found.update((row[1], _build_conversation(do, row)) for row in rows)
+    return [found[one] for one in ids if one in found]
 
 
 def _build_conversation(do: Transaction, row: Row) -> ConversationRow:
     """Returns the conversation of a row, with its tip and what it has used."""
     key = row[0]
     tip = find_last_session(do, key)
-    used, cost = _sum_usage(do, key)
+    used, cost, known_cost = _sum_usage(do, key)
     titled = do.one(
         "SELECT title FROM sessions WHERE conversation = ? AND title <> '' ORDER BY key DESC LIMIT 1", key
     )
@@ -157,14 +243,15 @@ def _build_conversation(do: Transaction, row: Row) -> ConversationRow:
         messages=row[4],
         tokens=row[5],
         view_tokens=_sum_view_tokens(do, key, row[6]) if row[6] else row[5],
-        compactions=row[7],
+        compactions=_count_compactions(do, key) if row[6] else 0,
         usage=used,
         cost=cost,
+        known_cost=known_cost,
     )
 
 
-def _sum_usage(do: Transaction, conversation: int) -> tuple[Usage, float | None]:
-    """Returns what a conversation has used, and its cost where that of every request is known."""
+def _sum_usage(do: Transaction, conversation: int) -> tuple[Usage, float | None, float]:
+    """Returns what a conversation has used, its cost where that of every request is known, and the part that is."""
     used, cost, requests, priced = Usage(), 0.0, 0, 0
     sessions = do.rows("SELECT key FROM sessions WHERE conversation = ?", conversation)
     for some in cut_batches([row[0] for row in sessions]):
@@ -177,36 +264,69 @@ def _sum_usage(do: Transaction, conversation: int) -> tuple[Usage, float | None]
         )
         used += Usage(*map(int, row[:6]))
         cost, requests, priced = cost + row[6], requests + row[7], priced + row[8]
-    return used, cost if requests and requests == priced else None
+    return used, cost if requests and requests == priced else None, cost
+
+
+def _count_compactions(do: Transaction, conversation: int) -> int:
+    """Returns how many compactions of a conversation hold; rewinds are records of the same kind, and do not count."""
+    rows = do.rows("SELECT receipt FROM compactions WHERE conversation = ? AND undone IS NULL", conversation)
+    return sum(REWOUND not in _read_receipt(row[0]) for row in rows)
+
+
+def _read_receipt(data: bytes) -> Mapping[str, Any]:
+    """Returns a receipt; an empty one where it cannot be read: `doctor` says so, and a list is shown all the same."""
+    try:
+        receipt = parse_json(bytes(data))
+    except ValueError:
+        return {}
+    return receipt if isinstance(receipt, dict) else {}
 
 
 def _sum_view_tokens(do: Transaction, conversation: int, view: int) -> int:
     """Returns tokens of a compaction's result, and of what was logged after it."""
     length, receipt = require_row(do.one("SELECT length, receipt FROM compactions WHERE key = ?", view))
-    try:
-        after = parse_json(bytes(receipt)).get("tokens_after", 0)
-    except (ValueError, AttributeError):  # `doctor` says so; a list is shown all the same
-        after = 0
-    return int(after) + sum_tokens(do, conversation, length)
+    return int(_read_receipt(receipt).get("tokens_after", 0)) + sum_tokens(do, conversation, length)
+
+
+class PackedMessages(NamedTuple):
+    """Messages for the end of a log, with all that can be made of them before a transaction begins: others wait for it."""
+
+    messages: Sequence[NewMessage]
+    after: str
+    """The id of the last message of the log."""
+    ids: list[str]
+    rows: list[Row]
+    """Of the table of messages, but for the owner."""
+
+
+def pack_messages(messages: Sequence[NewMessage], after: str) -> PackedMessages:
+    """Returns messages ready to be appended to the log whose last message has the id `after`."""
+    ids: list[str] = []
+    rows: list[Row] = []
+    for message in messages:
+        ids.append(chain(ids[-1] if ids else after, message.digest))
+        rows.append(
+            (
+                bytes.fromhex(ids[-1]),
+                make_fingerprint(message.raw),
+                message.digest,
+                message.role,
+                *pack(message.raw),
+            )
+        )
+    return PackedMessages(messages, after, ids, rows)
 
 
 def append_messages(
-    do: Transaction,
-    session_id: str,
-    messages: Sequence[NewMessage],
-    after: str,
-    at: float,
-    words: SqlSpelling,
+    do: Transaction, session_id: str, packed: PackedMessages, at: float, words: SqlSpelling
 ) -> AppendResult:
-    """Appends to the log whose last message has the id `after`."""
-    ids: list[str] = []
-    for message in messages:
-        ids.append(chain(ids[-1] if ids else after, message.digest))
-    _, _, conversation = find_session(do, session_id, words.hold_session)
+    """Appends to the log whose last message the messages were packed for. Raises StoreConflict where it has another."""
+    messages, after, ids, _ = packed
+    row, _, conversation = find_session(do, session_id, words.hold_session)
     tip = read_log_tip(do, conversation, words.for_update)
     if tip.id != after:
-        return _recognise_retry(do, conversation, tip, ids, after)
-    keys = _store_messages(do, messages, ids)
+        return _recognise_retry(do, conversation, row.owner, tip, ids, after)
+    keys = _store_messages(do, packed.rows, row.owner)
     do.run_many(
         "INSERT INTO entries (conversation, position, message, tokens, created) VALUES (?, ?, ?, ?, ?)",
         [
@@ -229,42 +349,31 @@ def append_messages(
     return AppendResult(tuple(ids), new)
 
 
-def _store_messages(do: Transaction, messages: Sequence[NewMessage], ids: Sequence[str]) -> list[int]:
+def _store_messages(do: Transaction, rows: Sequence[Row], owner: str) -> list[int]:
     """Returns the keys of the messages, which are stored unless they were before."""
-    rows: list[Row] = []
-    for message, message_id in zip(messages, ids, strict=True):
-        raw, packed = pack(message.raw)
-        rows.append(
-            (
-                bytes.fromhex(message_id),
-                make_fingerprint(message.raw),
-                message.digest,
-                message.role,
-                raw,
-                packed,
-            )
-        )
     do.run_many(
-        "INSERT INTO messages (id, fingerprint, digest, role, raw, packed) VALUES (?, ?, ?, ?, ?, ?) "
-        "ON CONFLICT (id, fingerprint) DO NOTHING",
-        rows,
+        "INSERT INTO messages (id, fingerprint, digest, role, raw, packed, owner) VALUES (?, ?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (id, owner, fingerprint) DO NOTHING",
+        [(*row, owner) for row in rows],
     )
     keys: dict[tuple[bytes, bytes], int] = {}
     for some in cut_batches([row[0] for row in rows]):
         marks = ", ".join("?" * len(some))
-        found = do.rows(f"SELECT id, fingerprint, key FROM messages WHERE id IN ({marks})", *some)
+        found = do.rows(
+            f"SELECT id, fingerprint, key FROM messages WHERE id IN ({marks}) AND owner = ?", *some, owner
+        )
         keys.update(((bytes(row[0]), bytes(row[1])), row[2]) for row in found)
     return [keys[row[0], row[1]] for row in rows]
 
 
 def _recognise_retry(
-    do: Transaction, conversation: int, tip: LogTip, ids: Sequence[str], after: str
+    do: Transaction, conversation: int, owner: str, tip: LogTip, ids: Sequence[str], after: str
 ) -> AppendResult:
     """Returns what was appended, where the very same messages stand there already.
 
     Raises StoreConflict otherwise.
     """
-    before = _find_position(do, conversation, after) if after else -1
+    before = _find_position(do, conversation, owner, after) if after else -1
     if before is not None and read_ids(do, conversation, before + 1, before + 1 + len(ids)) == list(ids):
         return AppendResult(tuple(ids), tip, again=True)
     raise StoreConflict(
@@ -272,13 +381,13 @@ def _recognise_retry(
     )
 
 
-def _find_position(do: Transaction, conversation: int, message_id: str) -> int | None:
+def _find_position(do: Transaction, conversation: int, owner: str, message_id: str) -> int | None:
     """Returns where a message stands in a log, None where it does not."""
     for part, low, high in find_stretches(do, conversation):
         row = do.one(
             "SELECT e.position FROM messages m JOIN entries e ON e.message = m.key "
-            "WHERE m.id = ? AND e.conversation = ? AND e.position >= ? AND e.position < ?",
-            *(bytes.fromhex(message_id), part, low, high),
+            "WHERE m.id = ? AND m.owner = ? AND e.conversation = ? AND e.position >= ? AND e.position < ?",
+            *(bytes.fromhex(message_id), owner, part, low, high),
         )
         if row is not None:
             return int(row[0])
@@ -333,6 +442,23 @@ def read_stretch(do: Transaction, session_id: str, start: int, limit: int | None
     return entries
 
 
+def read_shape(do: Transaction, session_id: str) -> LogShape:
+    """Returns the tokens and times of all messages of a log, without a look at what they say."""
+    _, _, conversation = find_session(do, session_id)
+    rows: list[Row] = []
+    for part, low, high in find_stretches(do, conversation):
+        rows += do.rows(
+            "SELECT position, tokens, created FROM entries "
+            "WHERE conversation = ? AND position >= ? AND position < ? ORDER BY position",
+            *(part, low, high),
+        )
+    length = read_log_tip(do, conversation).length
+    tokens, created = [0] * length, [0.0] * length
+    for position, weight, at in rows:
+        tokens[position], created[position] = weight, at
+    return LogShape(tokens, created)
+
+
 def _build_entry(row: Row) -> LogEntry:
     """Returns the message of a row of `ENTRY`. Raises StoreError where its bytes are not those that were logged."""
     raw = unpack(row[2], row[3])
@@ -344,20 +470,39 @@ def _build_entry(row: Row) -> LogEntry:
 
 
 def find_longest_known(do: Transaction, ids: Sequence[str]) -> tuple[str, int] | None:
-    """Returns the session whose log begins with the most of these ids, and how many; of several, the newest log's last."""
-    low, high = 0, len(ids)
-    while low < high:  # ids are chained: who knows one knows all before it
-        middle = (low + high + 1) // 2
-        known = do.one("SELECT 1 FROM messages WHERE id = ?", bytes.fromhex(ids[middle - 1]))
-        low, high = (middle, high) if known else (low, middle - 1)
-    for length in range(low, 0, -1):
-        holders = []
-        for (message,) in do.rows("SELECT key FROM messages WHERE id = ?", bytes.fromhex(ids[length - 1])):
-            # One step at a time: the planner of a database that has not counted its rows may begin at the wrong end.
-            holders += do.rows(
-                "SELECT conversation FROM entries WHERE message = ? ORDER BY conversation DESC LIMIT 1",
-                message,
-            )
-        if holders:
-            return find_last_session(do, max(holders)[0])[1], length
-    return None
+    """Returns the session whose log begins with the most of these ids, and how many; of several, the newest log's last.
+
+    Ids are chained: a store that knows one knows all before it. Many are looked for at once, since each statement is a
+    round trip: all of the last ones, where the end of what is known nearly always lies, and some of those before.
+    """
+    low, high, session = 0, len(ids), ""
+    while low < high:
+        lengths = sorted({*range(max(low, high - _LAST_PROBED) + 1, high + 1), *_spread(low + 1, high)})
+        found = _find_holders(do, [ids[length - 1] for length in lengths])
+        known = [length for length in lengths if ids[length - 1] in found]
+        unknown = [length for length in lengths if ids[length - 1] not in found]
+        if known:
+            low, session = known[-1], found[ids[known[-1] - 1]]
+        high = min((length - 1 for length in unknown if length > low), default=high)
+    return (session, low) if low else None
+
+
+def _spread(first: int, last: int) -> list[int]:
+    """Returns some numbers from the first to the last, both among them."""
+    return [first + (last - first) * part // (_SPREAD - 1) for part in range(_SPREAD)]
+
+
+def _find_holders(do: Transaction, ids: Sequence[str]) -> dict[str, str]:
+    """Returns the last session of the newest log that has each of these messages, by the message's id."""
+    owned, owner = limit_to_owner(do, "m.owner")
+    marks = ", ".join("?" * len(ids))
+    # Subqueries, not joins: the planner of a database that has not counted its rows may begin at the wrong end.
+    rows = do.rows(
+        "SELECT k.id, k.conversation, (SELECT s.id FROM sessions s WHERE s.conversation = k.conversation "
+        "ORDER BY s.key DESC LIMIT 1) FROM (SELECT m.id AS id, (SELECT e.conversation FROM entries e "
+        "WHERE e.message = m.key ORDER BY e.conversation DESC LIMIT 1) AS conversation "
+        f"FROM messages m WHERE {owned}m.id IN ({marks})) AS k",
+        *(*owner, *map(bytes.fromhex, ids)),
+    )
+    newest = sorted((row for row in rows if row[1] is not None), key=itemgetter(1))
+    return {bytes(row[0]).hex(): row[2] for row in newest}

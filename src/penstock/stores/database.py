@@ -27,6 +27,8 @@ class SqlSpelling(msgspec.Struct, frozen=True):
     """The type of a number that is the key of its table."""
     blob: str
     real: str
+    name: str
+    """The type of a text that is ordered by its bytes, so that an index finds what begins with something."""
     for_update: str
     """Behind a SELECT: hold the row until the transaction ends, where the transaction does not hold all anyway."""
     hold_session: str
@@ -54,6 +56,9 @@ class SqlSpelling(msgspec.Struct, frozen=True):
 class Transaction(Protocol):
     """Statements that take effect together or not at all."""
 
+    owner: str | None
+    """Whose conversations it may see; None for everybody's."""
+
     def rows(self, statement: str, *values: Any) -> list[Row]:
         """Returns the rows of a query, or of a statement with RETURNING."""
 
@@ -76,6 +81,10 @@ class Database(Protocol):
     def url(self) -> str:
         """The address, without a password."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Returns whether several transactions can be under way at once, in this process or others."""
+
     def reading(self) -> AbstractContextManager[Transaction]:
         """Opens a transaction that only reads, and sees one state."""
 
@@ -89,9 +98,9 @@ class Database(Protocol):
         """
 
     def reclaim(self) -> None:
-        """Frees the room of what was replaced, after very much was written anew."""
+        """Frees the room of what was replaced, after much was rewritten."""
 
-    def damage(self) -> list[str]:
+    def find_damage(self) -> list[str]:
         """Returns what the database itself finds wrong with its pages and indexes."""
 
     def close(self) -> None:

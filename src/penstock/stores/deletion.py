@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.stores.rows import cut_batches, require_row
+from penstock.stores.rows import cut_batches, limit_to_owner, require_row
 from penstock.stores.values import LAST_USED, SUBAGENT, ExpiredConversation
 
 if TYPE_CHECKING:
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     from penstock.stores.database import Row, Transaction
 
-__all__ = ["delete_conversations", "expire_conversation", "list_due"]
+__all__ = ["delete_conversations", "delete_some_of_owner", "expire_conversation", "list_due"]
 
 _DUE = (
-    "SELECT c.key, c.id, c.updated, c.length FROM conversations c WHERE c.updated < ? AND NOT EXISTS "
+    "SELECT c.key, c.id, c.updated, c.length FROM conversations c WHERE {owned}c.updated < ? AND NOT EXISTS "
     "(SELECT 1 FROM sessions s WHERE s.conversation = c.key AND s.kind = ? AND s.parent IS NOT NULL) "
 )
 
@@ -27,6 +27,15 @@ def delete_conversations(do: Transaction, conversation: int) -> int:
     Nobody else may write meanwhile.
     """
     return sum(_delete(do, key) for key in reversed(_find_with_subagents(do, conversation)))
+
+
+def delete_some_of_owner(do: Transaction, owner: str) -> int | None:
+    """Deletes the owner's newest conversation, with its sub-agents'; returns how many messages went, None where there is none.
+
+    Branches go before what they branched off from, so that nothing is handed over to what goes next.
+    """
+    row = do.one("SELECT max(key) FROM conversations WHERE owner = ?", owner)
+    return None if row is None or row[0] is None else delete_conversations(do, row[0])
 
 
 def _find_with_subagents(do: Transaction, conversation: int) -> list[int]:
@@ -53,7 +62,7 @@ def _delete(do: Transaction, conversation: int) -> int:
         do.run(f"DELETE FROM usage WHERE session IN ({marks})", *some)
         do.run(f"UPDATE sessions SET parent = NULL WHERE parent IN ({marks})", *some)
     messages = do.rows("SELECT DISTINCT message FROM entries WHERE conversation = ?", conversation)
-    for table in ("entries", "facts", "compactions", "pins", "sessions"):
+    for table in ("entries", "facts", "compactions", "pins", "turns", "queued", "deliveries", "sessions"):
         do.run(f"DELETE FROM {table} WHERE conversation = ?", conversation)
     do.run("DELETE FROM conversations WHERE key = ?", conversation)
     gone = _delete_unused(do, messages)
@@ -92,7 +101,7 @@ def _hand_over_results(do: Transaction, conversation: int, sessions: Sequence[in
 
 
 def _delete_unused(do: Transaction, messages: Sequence[Row]) -> list[str]:
-    """Deletes those of the messages that stand in no log, and returns their ids."""
+    """Deletes those of the messages that are in no log, and returns their ids."""
     gone: list[str] = []
     for some in cut_batches([row[0] for row in messages]):
         marks = ", ".join("?" * len(some))
@@ -102,14 +111,14 @@ def _delete_unused(do: Transaction, messages: Sequence[Row]) -> list[str]:
     return gone
 
 
-def _delete_notes(do: Transaction, owners: AbstractSet[str]) -> None:
+def _delete_notes(do: Transaction, gone: AbstractSet[str]) -> None:
     """Deletes notes on what is gone, whose keys are its id, or its id and more behind a `/`."""
-    gone = [row for row in do.rows("SELECT name, key FROM notes") if _belongs(row[1], owners)]
-    do.run_many("DELETE FROM notes WHERE name = ? AND key = ?", gone)
+    notes = [row for row in do.rows("SELECT name, key FROM notes") if _belongs(row[1], gone)]
+    do.run_many("DELETE FROM notes WHERE name = ? AND key = ?", notes)
 
 
-def _belongs(key: str, owners: AbstractSet[str]) -> bool:
-    return key in owners or any(key[:at] in owners for at, mark in enumerate(key) if mark == "/")
+def _belongs(key: str, gone: AbstractSet[str]) -> bool:
+    return key in gone or any(key[:at] in gone for at, mark in enumerate(key) if mark == "/")
 
 
 def list_due(do: Transaction, before: float) -> list[ExpiredConversation]:
@@ -119,13 +128,15 @@ def list_due(do: Transaction, before: float) -> list[ExpiredConversation]:
     and where it is brought from elsewhere, however old it is. What its sub-agents do counts for it, and
     theirs go with it.
     """
-    rows = do.rows(f"{_DUE} ORDER BY c.updated, c.key", before, SUBAGENT)
+    owned, owner = limit_to_owner(do, "c.owner")
+    rows = do.rows(f"{_DUE.format(owned=owned)} ORDER BY c.updated, c.key", *owner, before, SUBAGENT)
     return [_build_expired(row) for row in rows if not _was_used(do, row[0], before)]
 
 
 def expire_conversation(do: Transaction, conversation_id: str, before: float) -> ExpiredConversation | None:
     """Deletes a conversation if it is still due, and returns what went. Nobody else may write meanwhile."""
-    row = do.one(f"{_DUE} AND c.id = ?", before, SUBAGENT, conversation_id)
+    owned, owner = limit_to_owner(do, "c.owner")
+    row = do.one(f"{_DUE.format(owned=owned)} AND c.id = ?", *owner, before, SUBAGENT, conversation_id)
     if row is None or _was_used(do, row[0], before):
         return None
     gone = delete_conversations(do, row[0])

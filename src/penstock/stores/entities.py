@@ -1,4 +1,4 @@
-"""What messages say of entities, kept beside them: the state by entity of any log is folded from it.
+"""Keeps what messages say of entities beside them: the state by entity of any log is folded from it.
 
 Sightings belong to a message, as its bytes do, and not to a log: a branch has those of the messages that it shares and no
 others, and nothing is to be taken back where a compaction is. They are found when somebody asks, in all messages of the

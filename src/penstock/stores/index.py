@@ -3,7 +3,10 @@
 A passage has a number and the terms that `penstock.recall` makes of it, which are taken as they are: no
 database cuts words here. New passages come as a small block behind all others. Small neighbours are joined
 from time to time, so that there are never many. What is deleted is noted by its numbers (`removed`), is found
-no more from then on, and leaves its blocks one by one: no writer waits for more than one of them.
+no more from then on, and leaves its blocks some pages at a time.
+
+No writer waits long for any of this: blocks are packed and joined in memory first, from a transaction that only reads. The
+transaction that writes makes sure that nothing has changed since, and puts the pages in place.
 
 A block stands for up to 65,536 passages with neighbouring numbers. In memory it is one sorted array of pairs:
 the hash of a term, and the place of a passage that holds it, counted from where the block begins. In the
@@ -23,7 +26,7 @@ import msgspec
 import numpy as np
 
 from penstock.errors import StoreError
-from penstock.stores.rows import cut_batches
+from penstock.stores.rows import cut_batches, require_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -39,14 +42,22 @@ if TYPE_CHECKING:
 __all__ = [
     "FoundRange",
     "Look",
+    "PackedBlock",
     "PassageTerms",
-    "add_passages",
+    "PreparedJoin",
+    "Purge",
+    "add_blocks",
     "count_damaged_blocks",
     "count_held_passages",
+    "drop_old_blocks",
     "empty_index",
+    "find_lowest_number",
     "find_next_number",
+    "find_purge",
     "find_within",
-    "purge_some",
+    "join_blocks",
+    "pack_blocks",
+    "prepare_join",
     "sort_ranges",
 ]
 
@@ -67,16 +78,18 @@ _STEPS = (128, 1_024, 8_192, 49_152)
 So each passage is written a few times at most.
 """
 _BLOCK = "SELECT first, span, pages FROM blocks"
+_BLOCK_ROW = "SELECT first, span, passages, pages FROM blocks"
+_PAGES_AT_ONCE = 400  # that are rewritten in one transaction
 _LEAST_BLOCKS = 4  # that are looked at together, the newest; then twice as many each time
 _MOST_SMALL = 64  # blocks that may be joined
 _NOTHING: Numbers = np.zeros(0, np.int64)
 
 
 class PassageTerms(msgspec.Struct, frozen=True):
-    """The passages that are meant: those that hold all of these terms and, where given, one of those."""
+    """The passages that are meant: those that hold all of these terms, and one term of each group in `within`."""
 
     all_of: tuple[str, ...]
-    one_of: tuple[str, ...] = ()
+    within: tuple[tuple[str, ...], ...] = ()
 
 
 class FoundRange(msgspec.Struct, frozen=True):
@@ -99,16 +112,72 @@ class _Block(msgspec.Struct, frozen=True, gc=False):
         return self.first + self.span
 
 
-def add_passages(do: Transaction, passages: Sequence[tuple[int, Sequence[str]]]) -> int:
-    """Adds passages from `find_next_number` on, with their terms.
+class PackedBlock(msgspec.Struct, frozen=True):
+    """A block that is ready to be written: where it begins behind the number that it will get, and its pages."""
 
-    Nobody else may add or remove any meanwhile. Returns how many of those before them were written anew.
-    """
+    offset: int
+    span: int
+    passages: int
+    pages: int
+    packed: list[tuple[int, bytes]]
+
+
+class PreparedJoin(msgspec.Struct, frozen=True):
+    """Small blocks, as their rows were, and the one that they make together."""
+
+    rows: tuple[Row, ...]
+    whole: PackedBlock
+
+
+def pack_blocks(passages: Sequence[Sequence[str]]) -> list[PackedBlock]:
+    """Returns the blocks of passages that follow each other, by the terms of each."""
+    made = []
     for start in range(0, len(passages), SPAN):
         some = passages[start : start + SPAN]
-        first = some[0][0]
-        _write(do, first, some[-1][0] - first + 1, make_pairs(some, first))
-    return _join(do)
+        made.append(_pack(start, len(some), make_pairs(enumerate(some), 0)))
+    return made
+
+
+def _pack(offset: int, span: int, pairs: Pairs) -> PackedBlock:
+    pages, packed = pack_pages(pairs)
+    return PackedBlock(offset, span, count_passages(pairs), pages, packed)
+
+
+def add_blocks(do: Transaction, blocks: Sequence[PackedBlock], number: int) -> None:
+    """Writes blocks from a number on, that of `find_next_number`. Nobody else may change the index meanwhile."""
+    for block in blocks:
+        _write(do, number + block.offset, block)
+
+
+def prepare_join(do: Transaction) -> PreparedJoin | None:
+    """Returns the newest blocks as one, where these are small and many."""
+    rows = do.rows(f"{_BLOCK_ROW} ORDER BY first DESC LIMIT ?", _MOST_SMALL)
+    blocks = [_Block(first, span, pages) for first, span, _, pages in rows]
+    for step in _STEPS:
+        count = 0
+        for block in blocks:
+            if block.span >= step or blocks[0].end - block.first > SPAN:
+                break
+            count += 1
+        small = blocks[:count][::-1]
+        if count > 1 and small[-1].end - small[0].first >= step:
+            pairs = join_pairs([(block.first, _read(do, block)) for block in small])
+            return PreparedJoin(tuple(rows[:count][::-1]), _pack(0, small[-1].end - small[0].first, pairs))
+    return None
+
+
+def join_blocks(do: Transaction, join: PreparedJoin) -> int:
+    """Puts one block in the place of several, unless one of them has changed since, and returns how many passages it has.
+
+    Nobody else may change the index meanwhile.
+    """
+    low, high = join.rows[0][0], join.rows[-1][0]
+    if do.rows(f"{_BLOCK_ROW} WHERE first >= ? AND first <= ? ORDER BY first", low, high) != list(join.rows):
+        return 0
+    for first, span, _, pages in join.rows:
+        _delete(do, _Block(first, span, pages))
+    _write(do, low, join.whole)
+    return join.whole.span
 
 
 def find_next_number(do: Transaction) -> int:
@@ -120,31 +189,89 @@ def find_next_number(do: Transaction) -> int:
     return int(row[0]) if row is not None else 1
 
 
-def purge_some(do: Transaction) -> bool:
-    """Writes one block anew without what was removed from it; returns False where there is none.
+def find_lowest_number(do: Transaction) -> int:
+    """Returns the lowest number that a passage has, or 0: what stands below it was made anew or is gone."""
+    row = do.one("SELECT min(first) FROM indexed WHERE passages > 0")
+    return int(row[0]) if row is not None and row[0] is not None else 0
 
-    Nobody else may change the index meanwhile.
-    """
+
+def drop_old_blocks(do: Transaction) -> None:
+    """Removes the oldest block, where all its passages were made anew. Nobody else may change the index meanwhile."""
+    found = do.one(f"{_BLOCK} ORDER BY first LIMIT 1")
+    if found is not None and (block := _Block(*found)).end <= find_lowest_number(do):
+        _delete(do, block)
+        do.run("DELETE FROM removed WHERE first < ?", block.end)
+
+
+def find_purge(do: Transaction) -> Purge | None:
+    """Returns the work of taking what was removed out of one block, or None where nothing was removed."""
     row = do.one("SELECT min(first) FROM removed")
     if row is None or row[0] is None:
+        return None
+    found = do.one(f"{_BLOCK_ROW} WHERE first <= ? ORDER BY first DESC LIMIT 1", row[0])
+    if found is None or found[0] + found[1] <= row[0]:  # in no block: of an index that was damaged
+        return Purge(None, [(row[0], 1)])
+    gone = do.rows("SELECT first, passages FROM removed WHERE first < ?", found[0] + found[1])
+    return Purge(found, gone)
+
+
+class Purge:
+    """Takes what was removed out of a block, some pages in each transaction, so that nobody waits for all of them."""
+
+    def __init__(self, row: Row | None, gone: list[Row]) -> None:
+        self._row = row
+        self._gone = gone
+        self._page = 0
+        self._left = np.zeros(SPAN, np.bool_)  # which places still hold something
+        self._removed = np.zeros(SPAN, np.bool_)
+        if row is not None:
+            for first, count in gone:
+                self._removed[first - row[0] : max(0, first + count - row[0])] = True
+
+    def rewrite_some(self, do: Transaction) -> bool:
+        """Rewrites the next pages; returns False where that were the last, or where the block has changed meanwhile.
+
+        Nobody else may change the index meanwhile.
+        """
+        if self._row is None:
+            do.run("DELETE FROM removed WHERE first = ?", self._gone[0][0])
+            return False
+        first, span, _, pages = self._row
+        if do.one(f"{_BLOCK_ROW} WHERE first = ?", first) != self._row:
+            return False
+        block = _Block(first, span, pages)
+        until = min(pages, self._page + _PAGES_AT_ONCE)
+        low, high = _place_page(block, self._page), _place_page(block, until)
+        for place, page in do.rows(
+            "SELECT place, page FROM postings WHERE place >= ? AND place < ?", low, high
+        ):
+            pairs = unpack_pages([page])
+            kept: Pairs = pairs[~self._removed[pairs & _PLACE]]
+            if len(kept) == len(pairs):
+                pass
+            elif len(kept):
+                do.run("UPDATE postings SET page = ? WHERE place = ?", _pack_page(kept), place)
+            else:
+                do.run("DELETE FROM postings WHERE place = ?", place)
+            self._left[kept & _PLACE] = True
+        self._page = until
+        if until < pages:
+            return True
+        self._finish(do, block)
         return False
-    found = do.one(f"{_BLOCK} WHERE first <= ? ORDER BY first DESC LIMIT 1", row[0])
-    block = _Block(*found) if found is not None else None
-    if block is None or block.end <= row[0]:  # in no block: of an index that was damaged
-        do.run("DELETE FROM removed WHERE first = ?", row[0])
-        return True
-    gone = do.rows("SELECT first, passages FROM removed WHERE first < ?", block.end)
-    pairs = drop_places(
-        _read(do, block), [(first - block.first, first + count - block.first) for first, count in gone]
-    )
-    _delete(do, block)
-    if len(pairs):
-        _write(do, block.first, block.span, pairs)
-    do.run("DELETE FROM removed WHERE first < ?", block.end)
-    first, count = max(gone)
-    if first + count > block.end:  # a very long text, whose passages go on in the next block
-        do.run("INSERT INTO removed (first, passages) VALUES (?, ?)", block.end, first + count - block.end)
-    return True
+
+    def _finish(self, do: Transaction, block: _Block) -> None:
+        """Notes how many passages the block has now, and forgets what was removed from it."""
+        if self._left.any():
+            do.run("UPDATE blocks SET passages = ? WHERE first = ?", int(self._left.sum()), block.first)
+        else:
+            _delete(do, block)
+        do.run_many("DELETE FROM removed WHERE first = ?", [(first,) for first, _ in self._gone])
+        first, count = max(self._gone)
+        if first + count > block.end:  # a very long text, whose passages go on in the next block
+            do.run(
+                "INSERT INTO removed (first, passages) VALUES (?, ?)", block.end, first + count - block.end
+            )
 
 
 def empty_index(do: Transaction) -> None:
@@ -154,11 +281,16 @@ def empty_index(do: Transaction) -> None:
 
 
 def count_held_passages(do: Transaction) -> int:
-    """Returns how many passages there are."""
-    row = do.one(
-        "SELECT (SELECT coalesce(sum(passages), 0) FROM blocks) - (SELECT coalesce(sum(passages), 0) FROM removed)"
-    )
-    return int(row[0]) if row is not None else 0
+    """Returns how many passages there are, without those that were removed or made anew and still stand in a block."""
+    lowest = find_lowest_number(do)
+    held = require_row(do.one("SELECT coalesce(sum(passages), 0) FROM blocks WHERE first >= ?", lowest))
+    gone = require_row(do.one("SELECT coalesce(sum(passages), 0) FROM removed WHERE first >= ?", lowest))
+    found = int(held[0]) - int(gone[0])
+    row = do.one(f"{_BLOCK} WHERE first < ? ORDER BY first DESC LIMIT 1", lowest)
+    if row is not None and (block := _Block(*row)).end > lowest:
+        places = np.unique(_read(do, block) & _PLACE)
+        found += int(np.count_nonzero(places >= lowest - block.first))
+    return found
 
 
 def count_damaged_blocks(do: Transaction) -> int:
@@ -195,8 +327,11 @@ class Look:
 
     def __init__(self, do: Transaction) -> None:
         self._do = do
-        self._blocks = [_Block(*row) for row in do.rows(f"{_BLOCK} ORDER BY first DESC")]
-        self._removed = sort_ranges(do.rows("SELECT first, passages FROM removed"))
+        lowest = find_lowest_number(do)
+        blocks = [_Block(*row) for row in do.rows(f"{_BLOCK} ORDER BY first DESC")]
+        self._blocks = [block for block in blocks if block.end > lowest]
+        removed = do.rows("SELECT first, passages FROM removed WHERE first >= ?", lowest)
+        self._removed = sort_ranges([(0, lowest), *removed] if lowest else removed)
         self._found: dict[tuple[int, str], Numbers] = {}
 
     def find_newest(self, terms: PassageTerms, limit: int) -> Numbers:
@@ -204,7 +339,7 @@ class Look:
         found: list[Numbers] = []
         count = 0
         for blocks in self._group_newest_first():
-            for block in self._load_holding(blocks, terms.all_of, terms.one_of):
+            for block in self._load_holding(blocks, terms.all_of, terms.within):
                 numbers = self._match(block, terms)
                 found.append(numbers[::-1])
                 count += len(numbers)
@@ -212,10 +347,17 @@ class Look:
                     return np.concatenate(found)[:limit]
         return np.concatenate(found) if found else _NOTHING
 
+    def find_down_to(self, term: str, lowest: int) -> list[int]:
+        """Returns all passages that hold a term, down to a number."""
+        blocks = [block for block in self._blocks if block.end > lowest]
+        self._load(blocks, (term,))
+        found = [self._found[block.first, term] for block in blocks]
+        return [int(number) for numbers in found for number in numbers if number >= lowest]
+
     def measure_spreads(
-        self, terms: Sequence[str], one_of: tuple[str, ...], limit: int
+        self, terms: Sequence[str], within: tuple[tuple[str, ...], ...], limit: int
     ) -> dict[str, FoundRange]:
-        """Returns how often each term is held, within `one_of` where given, counted up to a limit.
+        """Returns how often each term is held, within a term of each group, counted up to a limit.
 
         See `FoundRange`.
         """
@@ -224,10 +366,10 @@ class Look:
             rare = [term for term, spread in found.items() if spread.passages < limit]
             if not rare:
                 break
-            for block in self._load_holding(blocks, rare, one_of):
+            for block in self._load_holding(blocks, rare, within):
                 for term in rare:
                     before = found[term].passages
-                    numbers = self._match(block, PassageTerms((term,), one_of))
+                    numbers = self._match(block, PassageTerms((term,), within))
                     if len(numbers) and before < limit:
                         taken = numbers[-(limit - before) :]
                         found[term] = FoundRange(before + len(taken), int(taken[0]))
@@ -241,14 +383,12 @@ class Look:
             start, count = start + count, 2 * count
 
     def _load_holding(
-        self, blocks: list[_Block], terms: Sequence[str], one_of: Sequence[str]
+        self, blocks: list[_Block], terms: Sequence[str], within: Sequence[Sequence[str]]
     ) -> list[_Block]:
         """Returns the blocks that may hold what is meant, with what they know of the terms at hand."""
-        if one_of:
-            self._load(blocks, one_of)
-            blocks = [
-                block for block in blocks if any(len(self._found[block.first, term]) for term in one_of)
-            ]
+        for group in within:
+            self._load(blocks, group)
+            blocks = [block for block in blocks if any(len(self._found[block.first, term]) for term in group)]
         self._load(blocks, terms)
         return blocks
 
@@ -276,40 +416,14 @@ class Look:
 
     def _match(self, block: _Block, terms: PassageTerms) -> Numbers:
         """Returns the numbers of passages in a block that is loaded, in order."""
-        some = [self._found[block.first, term] for term in terms.one_of]
         lists = [self._found[block.first, term] for term in terms.all_of]
-        if len(some) == 1:
-            lists += some
-        elif some:
-            lists.append(np.unique(np.concatenate(some)))
+        for group in terms.within:
+            some = [self._found[block.first, term] for term in group]
+            lists.append(some[0] if len(some) == 1 else np.unique(np.concatenate(some)))
         numbers = lists[0]
         for other in lists[1:]:
             numbers = np.intersect1d(numbers, other, assume_unique=True)
         return numbers
-
-
-def _join(do: Transaction) -> int:
-    """Makes one block of the newest ones where these are small and many.
-
-    Returns how many passages were written anew.
-    """
-    anew = 0
-    blocks = [_Block(*row) for row in do.rows(f"{_BLOCK} ORDER BY first DESC LIMIT ?", _MOST_SMALL)]
-    for step in _STEPS:
-        small: list[_Block] = []
-        for block in blocks:
-            if block.span >= step or blocks[0].end - block.first > SPAN:
-                break
-            small.append(block)
-        if len(small) > 1 and small[0].end - small[-1].first >= step:
-            small.reverse()
-            pairs = join_pairs([(block.first, _read(do, block)) for block in small])
-            for block in small:
-                _delete(do, block)
-            whole = _write(do, small[0].first, small[-1].end - small[0].first, pairs)
-            blocks[: len(small)] = [whole]
-            anew += whole.span
-    return anew
 
 
 def _read(do: Transaction, block: _Block) -> Pairs:
@@ -318,18 +432,16 @@ def _read(do: Transaction, block: _Block) -> Pairs:
     return unpack_pages([row[0] for row in rows])
 
 
-def _write(do: Transaction, first: int, span: int, pairs: Pairs) -> _Block:
-    pages, packed = pack_pages(pairs)
-    block = _Block(first, span, pages)
+def _write(do: Transaction, first: int, block: PackedBlock) -> None:
     do.run(
         "INSERT INTO blocks (first, span, passages, pages) VALUES (?, ?, ?, ?)",
-        *(first, span, count_passages(pairs), pages),
+        *(first, block.span, block.passages, block.pages),
     )
+    placed = _Block(first, block.span, block.pages)
     do.run_many(
         "INSERT INTO postings (place, page) VALUES (?, ?)",
-        [(_place_page(block, page), data) for page, data in packed],
+        [(_place_page(placed, page), data) for page, data in block.packed],
     )
-    return block
 
 
 def _delete(do: Transaction, block: _Block) -> None:
@@ -371,15 +483,6 @@ def join_pairs(blocks: Sequence[tuple[int, Pairs]]) -> Pairs:
     return np.sort(np.concatenate([pairs + np.uint64(begins - first) for begins, pairs in blocks]))
 
 
-def drop_places(pairs: Pairs, ranges: Iterable[tuple[int, int]]) -> Pairs:
-    """Returns the pairs without places in these ranges, each from one place up to another."""
-    gone = np.zeros(SPAN, np.bool_)
-    for low, high in ranges:
-        gone[max(0, low) : max(0, high)] = True
-    kept: Pairs = pairs[~gone[pairs & _PLACE]]
-    return kept
-
-
 def count_passages(pairs: Pairs) -> int:
     """Returns how many passages there are in a block."""
     return int(np.count_nonzero(np.bincount((pairs & _PLACE).astype(np.int64))))
@@ -387,12 +490,8 @@ def count_passages(pairs: Pairs) -> int:
 
 def pack_pages(pairs: Pairs) -> tuple[int, list[tuple[int, bytes]]]:
     """Returns how many pages there are, and those with something in them by their place."""
-    hashes, places = (pairs >> _BITS).astype(_HASH), (pairs & _PLACE).astype(_COUNT)
-    # The pairs are sorted, so those of one term stand together: `starts` are the indices at which a term
-    # begins.
-    starts = np.flatnonzero(np.concatenate(([True], hashes[1:] != hashes[:-1])))
-    counts = np.diff(starts, append=len(pairs))
-    terms, rest = hashes[starts], (counts - 1).astype(_COUNT)
+    hashes, places, starts = _group_terms(pairs)
+    terms, rest = hashes[starts], (np.diff(starts, append=len(pairs)) - 1).astype(_COUNT)
     size = len(terms) * (_HASH.itemsize + _COUNT.itemsize) + len(pairs) * _COUNT.itemsize
     pages = min(SPAN, 1 + size // _PAGE_BYTES)
     # Each page has an equal share of all hashes; `borders` are the indices, among the terms, of the first of
@@ -409,6 +508,24 @@ def pack_pages(pairs: Pairs) -> tuple[int, list[tuple[int, bytes]]]:
             )
             packed.append((page, head + places[ends[low] : ends[high]].tobytes()))
     return pages, packed
+
+
+def _pack_page(pairs: Pairs) -> bytes:
+    """Returns pairs as one page, whatever its size."""
+    hashes, places, starts = _group_terms(pairs)
+    rest = (np.diff(starts, append=len(pairs)) - 1).astype(_COUNT)
+    return (
+        len(starts).to_bytes(_HEAD, "little") + hashes[starts].tobytes() + rest.tobytes() + places.tobytes()
+    )
+
+
+def _group_terms(pairs: Pairs) -> tuple[NDArray[np.uint32], Places, NDArray[np.intp]]:
+    """Returns the hash and the place of each pair, and the indices at which a term begins.
+
+    The pairs are sorted, so those of one term stand together.
+    """
+    hashes, places = (pairs >> _BITS).astype(_HASH), (pairs & _PLACE).astype(_COUNT)
+    return hashes, places, np.flatnonzero(np.concatenate(([True], hashes[1:] != hashes[:-1])))
 
 
 def unpack_pages(pages: Iterable[bytes]) -> Pairs:

@@ -1,11 +1,15 @@
 """Keeping the search index up to date.
 
-What was written waits in a queue until a search, or anybody, has it indexed. So an append stays as quick as
-it is durable, and many messages are indexed at a time, which costs far less. What is in the queue is written
-by triggers, in the same transaction as what it names. A source of passages is a message of a log, the summary
-of a compaction or a stored tool result; each is read as a message. Each passage also holds a term for the
-conversation that brought it (`make_scope_term`), by which one conversation is searched without looking at all
-others.
+What was written waits in a queue. So an append stays as quick as it is durable, and many messages are indexed at a time,
+which costs far less. What is in the queue is written by triggers, in the same transaction as what it names. It is indexed a
+slice at a time: a transaction that only reads makes terms of it (`prepare_slice`), which takes long, and one that writes puts
+them in place (`add_slice`), for which others wait a few milliseconds. A source of passages is a message of a log, the
+summary of a compaction or a stored tool result; each is read as a message. Each passage also holds terms for what it may be
+searched within (`Within`): the conversation that brought it, its owner, who speaks, a tool, a file.
+
+Where passages are cut or terms are made in a new way (`INDEX_VERSION`), sources that were indexed in the old one are indexed
+again when nothing else waits, oldest first. Each is found by its old passages until it has new ones, which get numbers behind
+all others; what stands below the number `renew below` is old. So nobody waits for a new index, and the old one serves until then.
 
 Vectors, for searches with an embedder, are made after the terms, in the order of the passages' numbers, from
 where the last time ended. So it does not matter when a caller begins to ask for them, nor who indexes
@@ -14,6 +18,7 @@ without. Vectors of another model are made anew.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,39 +31,65 @@ from penstock.conversation.wire import parse_json
 from penstock.errors import PenstockError
 from penstock.recall.embedding import pack_vectors
 from penstock.recall.passages import INDEX_VERSION, cut_passages
-from penstock.recall.terms import index_terms
+from penstock.recall.stems import index_passage
 from penstock.recall.tools import TOOL_NAMES
 from penstock.stores.compactions import read_pieces
 from penstock.stores.encoding import unpack
-from penstock.stores.index import add_passages, empty_index, find_next_number, purge_some
+from penstock.stores.index import add_blocks, drop_old_blocks, empty_index, find_next_number, pack_blocks
 from penstock.stores.rows import cut_batches, require_row
 from penstock.stores.schema import MESSAGE, RESULT, SUMMARY
+from penstock.writing.stubs import arguments_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from penstock.recall.embedding import Embedder
+    from penstock.recall.passages import Passage
     from penstock.stores.database import Row, Transaction
+    from penstock.stores.index import PackedBlock
+    from penstock.writing.reading import Speaker
 
 __all__ = [
-    "IndexedCount",
+    "IndexSlice",
     "PassageSource",
+    "VectorSlice",
+    "Within",
+    "add_slice",
+    "add_vectors",
     "count_unembedded",
     "count_waiting",
-    "embed_some",
-    "index_some",
-    "make_scope_term",
+    "find_owners",
+    "is_current",
+    "prepare_slice",
+    "prepare_vectors",
     "read_sources",
+    "renew_index",
 ]
 
-_AT_ONCE = 256  # sources, and fewer where they are long: others who write wait meanwhile
+_AT_ONCE = 256  # sources, and fewer where they are long
 _READ_AT_ONCE = 16
 _ENOUGH = 8_000  # passages
 _EVERYTHING = (
     "SELECT 0, m.key, min(e.conversation) FROM messages m JOIN entries e ON e.message = m.key GROUP BY m.key",
-    "SELECT 1, key, conversation FROM compactions",
-    "SELECT 2, r.key, s.conversation FROM results r JOIN sessions s ON s.key = r.session",
+    "SELECT 1, key, conversation FROM compactions WHERE TRUE",  # without it SQLite takes ON CONFLICT for a join
+    "SELECT 2, r.key, s.conversation FROM results r JOIN sessions s ON s.key = r.session WHERE TRUE",
 )
+
+_DAMAGED = 0
+"""The version of an index that is made from nothing: there is none yet, or `doctor --repair` found it damaged."""
+_NOTE = "search index"
+_LONGEST_PATH = 300  # characters
+_MOST_FOLDERS = 6  # of a path, from its end
+_is_path = re.compile(
+    r"[^\s\x00-\x1f:*?<>|\"]*[^\s\x00-\x1f:*?<>|\"/\\][/\\.][^\s\x00-\x1f:*?<>|\"]*[^\s.]"
+).fullmatch
+
+_OWNERS = {
+    MESSAGE: "SELECT key, owner FROM messages WHERE key",
+    SUMMARY: "SELECT k.key, c.owner FROM compactions k JOIN conversations c ON c.key = k.conversation WHERE k.key",
+    RESULT: "SELECT r.key, c.owner FROM results r JOIN sessions s ON s.key = r.session "
+    "JOIN conversations c ON c.key = s.conversation WHERE r.key",
+}
 
 
 class PassageSource(msgspec.Struct, frozen=True, gc=False):
@@ -69,96 +100,243 @@ class PassageSource(msgspec.Struct, frozen=True, gc=False):
     conversation: int
 
 
-class IndexedCount(msgspec.Struct, frozen=True):
-    """The count of sources that were indexed, and of passages indexed before that were written anew for it."""
+class IndexSlice(msgspec.Struct, frozen=True):
+    """Sources with their passages, ready to be written: by kind and key, with the conversation and how many passages.
 
-    sources: int
-    anew: int
+    `known` were indexed before and only wait; `renewed` says that the others were indexed in an older way.
+    """
 
+    sources: list[tuple[int, int, int, int]]
+    blocks: list[PackedBlock]
+    known: list[tuple[int, int]]
+    renewed: bool
 
-def index_some(do: Transaction, hold: Sequence[str], limit: int = _AT_ONCE) -> IndexedCount:
-    """Indexes what has waited longest. `hold` keeps others from doing so meanwhile."""
-    for statement in hold:
-        do.run(statement)
-    _require_version(do)
-    purge_some(do)  # a process that deleted may have been stopped before all had left the index
-    # A conversation that is gone may have left messages that others share.
-    waiting = do.rows(
-        "SELECT u.kind, u.source, CASE WHEN EXISTS (SELECT 1 FROM conversations c WHERE c.key = u.conversation) "
-        "THEN u.conversation ELSE coalesce((SELECT min(e.conversation) FROM entries e WHERE e.message = u.source), 0) "
-        "END FROM unindexed u ORDER BY u.kind, u.source LIMIT ?",
-        limit,
-    )
-    known = _find_indexed(do, [PassageSource(*row) for row in waiting])
-    fresh = sorted(
-        (PassageSource(*row) for row in waiting if (row[0], row[1]) not in known),
-        key=lambda source: (source.kind, source.conversation, source.key),
-    )
-    done, anew = _add_sources(do, fresh)
-    left = {(source.kind, source.key) for source in fresh[done:]}
-    ready = [row[:2] for row in waiting if row[:2] not in left]
-    do.run_many("DELETE FROM unindexed WHERE kind = ? AND source = ?", ready)
-    return IndexedCount(len(ready), anew)
+    def __len__(self) -> int:
+        return len(self.sources) + len(self.known)
 
 
-def count_waiting(do: Transaction) -> int:
-    """Returns how many sources are to be indexed, those of an index that is out of date included."""
+class Within:
+    """Terms by which a part of all passages is searched. No text has one like them: this mark is in no term."""
+
+    @staticmethod
+    def conversation(key: int) -> str:
+        """Returns the term of all passages that a conversation brought."""
+        return f"«{key}"
+
+    @staticmethod
+    def owner(name: str) -> str:
+        """Returns the term of all passages of an owner."""
+        return f"«@{name}"
+
+    @staticmethod
+    def role(speaker: Speaker) -> str:
+        """Returns the term of all passages that a role speaks."""
+        return f"«r{int(speaker)}"
+
+    @staticmethod
+    def tool(name: str) -> str:
+        """Returns the term of calls of a tool and of their results."""
+        return f"«t{name.casefold()}"
+
+    @staticmethod
+    def path(path: str) -> str:
+        """Returns the term of calls that name a file, by its path or the end of it, and of their results."""
+        return f"«p{path.casefold().replace(chr(92), '/').strip('/')}"
+
+
+def is_current(do: Transaction) -> bool:
+    """Returns whether the index is made in the way of this version, or is on the way there."""
     row = do.one("SELECT version FROM index_version")
-    current = row is not None and row[0] == INDEX_VERSION
-    counted = ("unindexed",) if current else ("messages", "compactions", "results")
-    return sum(require_row(do.one(f"SELECT count(*) FROM {table}"))[0] for table in counted)
+    return row is not None and int(row[0]) >= INDEX_VERSION
 
 
-def _require_version(do: Transaction) -> None:
-    """Has everything indexed anew where the index was made in another way than today's."""
+def renew_index(do: Transaction) -> None:
+    """Has everything indexed again that was indexed in an older way. Nobody else may change the index meanwhile.
+
+    What is there serves until then, unless it was found to be damaged: then it is emptied.
+    """
     row = do.one("SELECT version FROM index_version")
-    if row is not None and row[0] == INDEX_VERSION:
+    version = int(row[0]) if row is not None else _DAMAGED
+    if version >= INDEX_VERSION:  # another process was quicker
         return
-    empty_index(do)
-    for table in ("vectors", "vectors_made", "indexed", "unindexed"):
-        do.run(f"DELETE FROM {table}")
-    for sources in _EVERYTHING:
-        do.run(f"INSERT INTO unindexed (kind, source, conversation) {sources}")
+    do.run("DELETE FROM notes WHERE name = ?", _NOTE)
+    if version > _DAMAGED:
+        do.run(
+            "INSERT INTO notes (name, key, value) VALUES (?, ?, ?)",
+            *(_NOTE, "renew below", str(find_next_number(do)).encode()),
+        )
+    else:
+        empty_index(do)
+        for table in ("vectors", "vectors_made", "indexed", "unindexed"):
+            do.run(f"DELETE FROM {table}")
+        for sources in _EVERYTHING:
+            # What was written since the table was emptied has put itself there.
+            do.run(f"INSERT INTO unindexed (kind, source, conversation) {sources} ON CONFLICT DO NOTHING")
     do.run("DELETE FROM index_version")
     do.run("INSERT INTO index_version (version) VALUES (?)", INDEX_VERSION)
 
 
-def _add_sources(do: Transaction, sources: Sequence[PassageSource]) -> tuple[int, int]:
-    """Indexes as many sources as have passages enough for once.
+def prepare_slice(
+    do: Transaction, conversation: int | None = None, limit: int | None = None
+) -> IndexSlice | None:
+    """Returns what has waited longest, or is to be made anew, with its terms; None where there is nothing.
 
-    Returns how many, and how many passages were written anew.
+    With a conversation, what it brought comes first.
     """
+    limit = limit or _AT_ONCE
+    waiting = _find_waiting(do, conversation, limit)
+    if not waiting:
+        return _prepare_renewal(do, limit)
+    known = _find_indexed(do, waiting)
+    fresh = sorted(
+        (source for source in waiting if (source.kind, source.key) not in known),
+        key=lambda source: (source.kind, source.conversation, source.key),
+    )
+    sources, blocks = _read_passages(do, fresh)
+    return IndexSlice(sources, blocks, sorted(known), renewed=False)
+
+
+def add_slice(do: Transaction, ready: IndexSlice) -> int:
+    """Writes a slice, and returns how many sources it had; 0 where these have changed since, and nothing was written.
+
+    Nobody else may change the index meanwhile.
+    """
+    keys = [*ready.known, *((kind, key) for kind, key, *_ in ready.sources)]
+    table = "indexed" if ready.renewed else "unindexed"
+    if _find_listed(do, table, keys) != set(keys):
+        return 0
+    if not ready.renewed and _find_listed(do, "indexed", keys) != set(ready.known):
+        return 0
     number = find_next_number(do)
     # Numbers of what is gone come again, and need new vectors.
     do.run("UPDATE vectors_made SET upto = ? WHERE upto > ?", number, number)
-    added: list[tuple[int, Sequence[str]]] = []
-    ranges: list[tuple[int, int, int, int, int]] = []
+    do.run_many(f"DELETE FROM {table} WHERE kind = ? AND source = ?", keys)
+    add_blocks(do, ready.blocks, number)
+    rows = []
+    for kind, key, conversation, passages in ready.sources:
+        rows.append((kind, key, conversation, number, passages))
+        number += passages
+    do.run_many(
+        "INSERT INTO indexed (kind, source, conversation, first, passages) VALUES (?, ?, ?, ?, ?)", rows
+    )
+    if ready.renewed:
+        drop_old_blocks(do)
+    return len(keys)
+
+
+def count_waiting(do: Transaction, conversation: int | None = None) -> int:
+    """Returns how many sources are to be indexed, in all or of those that a conversation brought.
+
+    Where an index has to be made from nothing, that is all of them. What is only made anew can be found, and is not counted.
+    """
+    row = do.one("SELECT version FROM index_version")
+    if row is None or row[0] == _DAMAGED:
+        tables = ("messages", "compactions", "results")
+        return sum(require_row(do.one(f"SELECT count(*) FROM {table}"))[0] for table in tables)
+    if conversation is None:
+        return int(require_row(do.one("SELECT count(*) FROM unindexed"))[0])
+    row = do.one("SELECT count(*) FROM unindexed WHERE conversation = ?", conversation)
+    return int(require_row(row)[0])
+
+
+def _find_waiting(do: Transaction, conversation: int | None, limit: int) -> list[PassageSource]:
+    """Returns what has waited longest, each with a conversation that has it."""
+    first, values = (
+        ("", ())
+        if conversation is None
+        else ("CASE WHEN u.conversation = ? THEN 0 ELSE 1 END, ", (conversation,))
+    )
+    # A conversation that is gone may have left messages that others share.
+    rows = do.rows(
+        "SELECT u.kind, u.source, CASE WHEN EXISTS (SELECT 1 FROM conversations c WHERE c.key = u.conversation) "
+        "THEN u.conversation ELSE coalesce((SELECT min(e.conversation) FROM entries e WHERE e.message = u.source), 0) "
+        f"END FROM unindexed u ORDER BY {first}u.kind, u.source LIMIT ?",
+        *(*values, limit),
+    )
+    return [PassageSource(*row) for row in rows]
+
+
+def _prepare_renewal(do: Transaction, limit: int) -> IndexSlice | None:
+    """Returns the oldest sources that were indexed in an older way."""
+    row = do.one("SELECT value FROM notes WHERE name = ?", _NOTE)
+    if row is None:
+        return None
+    rows = do.rows(
+        "SELECT x.kind, x.source, coalesce((SELECT c.key FROM conversations c WHERE c.key = x.conversation), "
+        "(SELECT min(e.conversation) FROM entries e WHERE x.kind = 0 AND e.message = x.source), 0) "
+        "FROM indexed x WHERE x.passages > 0 AND x.first < ? ORDER BY x.first LIMIT ?",
+        *(int(bytes(row[0])), limit),
+    )
+    if not rows:
+        return None
+    sources, blocks = _read_passages(do, [PassageSource(*row) for row in rows])
+    return IndexSlice(sources, blocks, [], renewed=True)
+
+
+def _read_passages(
+    do: Transaction, sources: Sequence[PassageSource]
+) -> tuple[list[tuple[int, int, int, int]], list[PackedBlock]]:
+    """Returns as many sources as have passages enough for once, with how many, and the passages' terms in blocks."""
+    passages: list[Sequence[str]] = []
+    read: list[tuple[int, int, int, int]] = []
     for some in _group_sources(sources):
         messages = read_sources(do, some)
-        ours = _find_recall_calls(do, messages)
+        marks_of = {key: _mark_call(call) for key, call in _find_calls(do, messages).items()}
+        owners = find_owners(do, some)
         for source in some:
-            passages = cut_passages(messages[source]) if source in messages else ()
-            scope = make_scope_term(source.conversation)
-            for place, passage in enumerate(passages):
-                terms = index_terms(passage.text) if passage.call not in ours else ()
-                added.append((number + place, [*terms, scope]))
-            ranges.append((source.kind, source.key, source.conversation, number, len(passages)))
-            number += len(passages)
-        if len(added) >= _ENOUGH:
+            own = cut_passages(messages[source]) if source in messages else ()
+            scopes = (Within.conversation(source.conversation), Within.owner(owners.get(source, "")))
+            for passage in own:
+                marks = marks_of.get((source.conversation, passage.call), ())
+                passages.append([*_find_passage_terms(passage, marks), *scopes])
+            read.append((source.kind, source.key, source.conversation, len(own)))
+        if len(passages) >= _ENOUGH:
             break
-    anew = add_passages(do, added)
-    do.run_many(
-        "INSERT INTO indexed (kind, source, conversation, first, passages) VALUES (?, ?, ?, ?, ?)", ranges
-    )
-    return len(ranges), anew
+    return read, pack_blocks(passages)
 
 
-def make_scope_term(conversation: int) -> str:
-    """Returns the term of all passages that a conversation brought.
+def _find_passage_terms(passage: Passage, marks: Sequence[str] | None) -> Iterable[str]:
+    """Returns the terms of a passage, with the marks of its call and that of who speaks.
 
-    No text has one like it: this mark is in no term.
+    What a recall tool gave (its marks are None) has no terms: it would be found beside what it quotes.
     """
-    return f"«{conversation}"
+    return () if marks is None else (*index_passage(passage), *marks, Within.role(passage.speaker))
+
+
+def _mark_call(call: ToolCall) -> tuple[str, ...] | None:
+    """Returns the terms of a call and its result: its tool, and the files that it names. A call of a recall tool has None."""
+    if call.name in TOOL_NAMES:
+        return None
+    paths = (end for path in _find_paths(call) for end in _list_ends(path))
+    return (Within.tool(call.name), *map(Within.path, paths))
+
+
+def _find_paths(call: ToolCall) -> list[str]:
+    """Returns the paths among the arguments of a call."""
+    values = arguments_of(call).values()
+    return [
+        value
+        for value in values
+        if isinstance(value, str) and len(value) <= _LONGEST_PATH and _is_path(value)
+    ]
+
+
+def _list_ends(path: str) -> Iterator[str]:
+    """Yields a path and the ends of it, down to the name of the file."""
+    parts = path.replace("\\", "/").strip("/").split("/")[-_MOST_FOLDERS:]
+    for start in range(len(parts)):
+        yield "/".join(parts[start:])
+
+
+def find_owners(do: Transaction, sources: Sequence[PassageSource]) -> dict[PassageSource, str]:
+    """Returns whose each source is; what is gone has none."""
+    found: dict[PassageSource, str] = {}
+    for kind, statement in _OWNERS.items():
+        wanted = {source.key: source for source in sources if source.kind == kind}
+        for some in cut_batches(list(wanted)):
+            rows = do.rows(f"{statement} IN ({_marks(some)})", *some)
+            found.update((wanted[key], owner) for key, owner in rows)
+    return found
 
 
 def _group_sources(sources: Sequence[PassageSource]) -> Iterator[Sequence[PassageSource]]:
@@ -170,24 +348,33 @@ def _group_sources(sources: Sequence[PassageSource]) -> Iterator[Sequence[Passag
 
 def _find_indexed(do: Transaction, sources: Sequence[PassageSource]) -> set[tuple[int, int]]:
     """Returns those of the sources that are in the index."""
+    return _find_listed(do, "indexed", [(source.kind, source.key) for source in sources])
+
+
+def _find_listed(do: Transaction, table: str, keys: Sequence[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Returns those of the sources, by kind and key, that a table has."""
     found: set[tuple[int, int]] = set()
-    for kind in {source.kind for source in sources}:
-        for some in cut_batches([source.key for source in sources if source.kind == kind]):
-            marks = ", ".join("?" * len(some))
+    for kind in {kind for kind, _ in keys}:
+        for some in cut_batches([key for own, key in keys if own == kind]):
             rows = do.rows(
-                f"SELECT source FROM indexed WHERE kind = {int(kind)} AND source IN ({marks})", *some
+                f"SELECT source FROM {table} WHERE kind = {int(kind)} AND source IN ({_marks(some)})", *some
             )
             found.update((kind, row[0]) for row in rows)
     return found
 
 
-def embed_some(do: Transaction, hold: Sequence[str], embedder: Embedder, limit: int = _AT_ONCE) -> int:
-    """Makes the vectors of the next passages that have none.
+class VectorSlice(msgspec.Struct, frozen=True):
+    """Vectors that are ready to be written: by the number of each source's first passage, from a number on up to another."""
 
-    Returns of how many messages, summaries and results. `hold` keeps others from doing so meanwhile.
-    """
-    for statement in hold:
-        do.run(statement)
+    model: str
+    start: int
+    upto: int
+    vectors: list[tuple[int, bytes]]
+    sources: int
+
+
+def prepare_vectors(do: Transaction, embedder: Embedder, limit: int = _AT_ONCE) -> VectorSlice | None:
+    """Returns the vectors of the next passages that have none; None where all have."""
     start = _find_start(do, embedder)
     # A conversation that is gone may have left messages that others share.
     rows = do.rows(
@@ -197,11 +384,37 @@ def embed_some(do: Transaction, hold: Sequence[str], embedder: Embedder, limit: 
         *(start, limit),
     )
     if not rows:
+        return None
+    upto = rows[-1][3] + rows[-1][4]
+    return VectorSlice(embedder.name, start, upto, _make_vectors(do, embedder, rows), len(rows))
+
+
+def add_vectors(do: Transaction, ready: VectorSlice) -> int:
+    """Writes vectors, and returns of how many sources; 0 where others were quicker.
+
+    Vectors of another model are removed. Nobody else may change the index meanwhile.
+    """
+    row = do.one("SELECT model, upto FROM vectors_made")
+    is_ours = row is not None and row[0] == ready.model
+    if ready.start != (row[1] if row is not None and is_ours else 0):
         return 0
-    _add_vectors(do, embedder, rows)
+    if not is_ours:
+        do.run("DELETE FROM vectors")
+    firsts = [first for first, _ in ready.vectors]
+    there: set[int] = set()
+    for some in cut_batches(firsts):
+        there.update(
+            row[0]
+            for row in do.rows(
+                f"SELECT first FROM indexed WHERE passages > 0 AND first IN ({_marks(some)})", *some
+            )
+        )
+    do.run_many(
+        "INSERT INTO vectors (first, bits) VALUES (?, ?)", [one for one in ready.vectors if one[0] in there]
+    )
     do.run("DELETE FROM vectors_made")
-    do.run("INSERT INTO vectors_made (model, upto) VALUES (?, ?)", embedder.name, rows[-1][3] + rows[-1][4])
-    return len(rows)
+    do.run("INSERT INTO vectors_made (model, upto) VALUES (?, ?)", ready.model, ready.upto)
+    return ready.sources
 
 
 def count_unembedded(do: Transaction, embedder: Embedder) -> int:
@@ -213,35 +426,35 @@ def count_unembedded(do: Transaction, embedder: Embedder) -> int:
 
 
 def _find_start(do: Transaction, embedder: Embedder) -> int:
-    """Returns the number of the first passage that may have no vector.
-
-    Vectors of another model are removed.
-    """
-    row = do.one("SELECT model, upto FROM vectors_made")
-    if row is not None and row[0] == embedder.name:
-        return int(row[1])
-    do.run("DELETE FROM vectors")
-    return 0
+    """Returns the number of the first passage that may have no vector of this model."""
+    row = do.one("SELECT upto FROM vectors_made WHERE model = ?", embedder.name)
+    return int(row[0]) if row is not None else 0
 
 
-def _add_vectors(do: Transaction, embedder: Embedder, rows: Sequence[Row]) -> None:
+def _make_vectors(do: Transaction, embedder: Embedder, rows: Sequence[Row]) -> list[tuple[int, bytes]]:
     sources = [PassageSource(*row[:3]) for row in rows]
     messages = read_sources(do, sources)
-    ours = _find_recall_calls(do, messages)
+    calls = _find_calls(do, messages)
     held: list[tuple[int, list[str]]] = []
     for source, (*_, first, count) in zip(sources, rows, strict=True):
         passages = cut_passages(messages[source]) if source in messages else ()
         if len(passages) == count:
-            held.append((first, ["" if passage.call in ours else passage.text for passage in passages]))
+            ours = {key for key, call in calls.items() if call.name in TOOL_NAMES}
+            held.append(
+                (
+                    first,
+                    [
+                        "" if (source.conversation, passage.call) in ours else passage.text
+                        for passage in passages
+                    ],
+                )
+            )
     vectors = pack_vectors(embedder.embed([text for _, texts in held for text in texts]))
     ends = np.cumsum([len(texts) for _, texts in held], dtype=np.int64)
-    do.run_many(
-        "INSERT INTO vectors (first, bits) VALUES (?, ?)",
-        [
-            (first, vectors[end - len(texts) : end].tobytes())
-            for (first, texts), end in zip(held, ends.tolist(), strict=True)
-        ],
-    )
+    return [
+        (first, vectors[end - len(texts) : end].tobytes())
+        for (first, texts), end in zip(held, ends.tolist(), strict=True)
+    ]
 
 
 def read_sources(do: Transaction, sources: Sequence[PassageSource]) -> dict[PassageSource, Message]:
@@ -301,27 +514,30 @@ def _read_results(
         yield key, Message(Role.TOOL, (ToolResult("", text),))
 
 
-def _find_recall_calls(do: Transaction, messages: Mapping[PassageSource, Message]) -> frozenset[str]:
-    """Returns the calls of the recall tools that the messages make or answer.
-
-    What these gave would be found beside what it quotes.
-    """
-    made = {
-        part.call_id for message in messages.values() for part in message.parts if isinstance(part, ToolCall)
-    }
+def _find_calls(
+    do: Transaction, messages: Mapping[PassageSource, Message]
+) -> dict[tuple[int, str], ToolCall]:
+    """Returns the calls that the messages make or answer, by conversation and id."""
+    calls = _read_calls(messages)
     answers = {
         source
         for source, message in messages.items()
         if source.kind == MESSAGE
-        and any(isinstance(part, ToolResult) and part.call_id not in made for part in message.parts)
+        and any(
+            isinstance(part, ToolResult) and (source.conversation, part.call_id) not in calls
+            for part in message.parts
+        )
     }
-    before = read_sources(do, _find_callers(do, answers))
-    return frozenset(
-        part.call_id
-        for message in (*messages.values(), *before.values())
+    return {**_read_calls(read_sources(do, _find_callers(do, answers))), **calls}
+
+
+def _read_calls(messages: Mapping[PassageSource, Message]) -> dict[tuple[int, str], ToolCall]:
+    return {
+        (source.conversation, part.call_id): part
+        for source, message in messages.items()
         for part in message.parts
-        if isinstance(part, ToolCall) and part.name in TOOL_NAMES
-    )
+        if isinstance(part, ToolCall)
+    }
 
 
 def _find_callers(do: Transaction, answers: Iterable[PassageSource]) -> list[PassageSource]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from penstock.errors import UnknownSession
 from penstock.measure.usage import Usage
 from penstock.stores.encoding import (
     clean_label,
@@ -16,15 +17,26 @@ from penstock.stores.encoding import (
     require_price,
     unpack,
 )
-from penstock.stores.rows import cut_batches, find_session, find_stretches
+from penstock.stores.rows import cut_batches, find_session, find_stretches, limit_to_owner, require_row
 from penstock.stores.values import StoredResult, UsageRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from penstock.stores.database import Row, Transaction
+    from penstock.stores.database import Row, SqlSpelling, Transaction
 
-__all__ = ["book_usage", "find_note", "find_result", "keep_note", "keep_result", "list_usage"]
+__all__ = [
+    "book_usage",
+    "change_note",
+    "find_last_request",
+    "find_note",
+    "find_result",
+    "keep_note",
+    "keep_result",
+    "list_moments",
+    "list_usage",
+    "list_users",
+]
 
 _USAGE = (
     "SELECT u.at, u.key, (SELECT s.id FROM sessions s WHERE s.key = u.session), u.model, u.task, u.input, u.output, "
@@ -54,24 +66,26 @@ def find_result(do: Transaction, result_id: str, session_id: str | None) -> Stor
     if not is_storable(result_id):
         return None
     row = do.one(
-        "SELECT r.id, s.id, r.tool, r.raw, r.packed, r.created, s.conversation, r.message FROM results r "
-        "JOIN sessions s ON s.key = r.session WHERE r.id = ?",
+        "SELECT r.id, s.id, r.tool, r.raw, r.packed, r.created, s.conversation, r.message, c.owner FROM results r "
+        "JOIN sessions s ON s.key = r.session JOIN conversations c ON c.key = s.conversation WHERE r.id = ?",
         result_id,
     )
-    if row is None or (session_id is not None and not _is_in_log(do, session_id, row[6], row[7])):
+    if session_id is not None and (row is None or not _is_in_log(do, session_id, row[6], row[7])):
+        return None
+    if row is None or do.owner not in (None, row[8]):
         return None
     with reading_kept(f"the result {result_id}"):
         text = unpack(row[3], row[4]).decode("utf-8", "surrogatepass")
     return StoredResult(id=row[0], session=row[1], tool=row[2], text=text, created=row[5])
 
 
-def _is_in_log(do: Transaction, session_id: str, owner: int, message: int | None) -> bool:
+def _is_in_log(do: Transaction, session_id: str, home: int, message: int | None) -> bool:
     """Returns whether a result belongs to a session's log.
 
     It does where the session is one of its conversation, or where the log has the message of the result.
     """
     _, _, conversation = find_session(do, session_id)
-    if conversation == owner:
+    if conversation == home:
         return True
     return message is not None and any(
         do.one(
@@ -85,11 +99,12 @@ def _is_in_log(do: Transaction, session_id: str, owner: int, message: int | None
 def book_usage(do: Transaction, rows: Sequence[UsageRow], hold: str) -> None:
     """Records what requests used."""
     # In one order for all, so that two who book for the same sessions do not wait for each other.
-    sessions = {name: find_session(do, name, hold)[1] for name in sorted({row.session for row in rows})}
+    found = {name: find_session(do, name, hold) for name in sorted({row.session for row in rows})}
+    sessions = {name: (key, row.owner) for name, (row, key, _) in found.items()}
     do.run_many(
-        "INSERT INTO usage (session, at, model, task, input, output, cache_read, cache_write, cache_write_1h, "
-        "reasoning, cost) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [(sessions[row.session], *_usage_values(row)) for row in rows],
+        "INSERT INTO usage (session, owner, at, model, task, input, output, cache_read, cache_write, cache_write_1h, "
+        "reasoning, cost) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [(*sessions[row.session], *_usage_values(row)) for row in rows],
     )
 
 
@@ -107,16 +122,48 @@ def _usage_values(row: UsageRow) -> Row:
 
 
 def list_usage(do: Transaction, session_id: str | None, since: float) -> list[UsageRow]:
-    """Returns what requests used, oldest first: of a conversation, or of all."""
+    """Returns what requests used, oldest first: of a conversation, or of all that may be seen."""
     if session_id is None:
         rows = list(_read_usage_of_all(do, since))
     else:
         rows = _read_usage_of(do, find_session(do, session_id)[2], since)
-    return [
-        UsageRow(session=row[2], at=row[0], model=row[3], task=row[4], usage=Usage(*row[5:11]), cost=row[11])
-        for row in rows
-        if row[2] is not None
-    ]
+    return [_build_usage(row) for row in rows if row[2] is not None]
+
+
+def _build_usage(row: Row) -> UsageRow:
+    return UsageRow(
+        session=row[2], at=row[0], model=row[3], task=row[4], usage=Usage(*row[5:11]), cost=row[11]
+    )
+
+
+def find_last_request(do: Transaction, session_id: str, task: str) -> UsageRow | None:
+    """Returns the newest request of a session, not of those that it continues, that was for this task."""
+    _, session, _ = find_session(do, session_id)
+    row = do.one(
+        f"{_USAGE} WHERE u.session = ? AND u.task = ? ORDER BY u.key DESC LIMIT 1",
+        *(session, clean_label(task)),
+    )
+    return None if row is None else _build_usage(row)
+
+
+def list_moments(do: Transaction, since: float) -> list[float]:
+    """Returns when requests were made, oldest first."""
+    return [row[0] for row in _read_usage_of_all(do, since, "SELECT u.at, u.key FROM usage u")]
+
+
+def list_users(do: Transaction, after: int) -> tuple[set[str], int]:
+    """Returns the ids of conversations whose requests were booked after a mark, and the mark for the next time."""
+    newest = do.one("SELECT coalesce(max(key), 0) FROM usage")
+    mark = int(newest[0]) if newest is not None else 0
+    if mark <= after:
+        return set(), mark
+    owned, owner = limit_to_owner(do, "u.owner")
+    rows = do.rows(
+        "SELECT c.id FROM conversations c WHERE c.key IN (SELECT s.conversation FROM sessions s WHERE s.key IN "
+        f"(SELECT u.session FROM usage u WHERE {owned}u.key > ?))",
+        *(*owner, after),
+    )
+    return {row[0] for row in rows}, mark
 
 
 def _read_usage_of(do: Transaction, conversation: int, since: float) -> list[Row]:
@@ -129,29 +176,61 @@ def _read_usage_of(do: Transaction, conversation: int, since: float) -> list[Row
     return sorted(found, key=itemgetter(0, 1))
 
 
-def _read_usage_of_all(do: Transaction, since: float) -> Iterator[Row]:
-    """Yields the rows from a moment on.
+def _read_usage_of_all(do: Transaction, since: float, select: str = _USAGE) -> Iterator[Row]:
+    """Yields the rows from a moment on. What is selected begins with the moment and the key.
 
     They are asked for page by page, the first a short one: a database that is asked for all that is later than a moment, and
     has not looked at its rows yet, takes them for a third of its table, and reads the whole of it.
     """
     moment, key, limit = since, -1, _FIRST_PAGE
+    owned, owner = limit_to_owner(do, "u.owner")
     while page := do.rows(
-        f"{_USAGE} WHERE u.at >= ? AND (u.at, u.key) > (?, ?) ORDER BY u.at, u.key LIMIT {limit}",
-        *(moment, moment, key),
+        f"{select} WHERE {owned}u.at >= ? AND (u.at, u.key) > (?, ?) ORDER BY u.at, u.key LIMIT {limit}",
+        *(*owner, moment, moment, key),
     ):
         yield from page
         moment, key = page[-1][:2]
         limit = min(2 * limit, _LONGEST_PAGE)
 
 
-def keep_note(do: Transaction, name: str, key: str, value: bytes) -> None:
-    """Keeps something small by name and key."""
-    do.run(
-        "INSERT INTO notes (name, key, value) VALUES (?, ?, ?) "
-        "ON CONFLICT (name, key) DO UPDATE SET value = excluded.value",
-        *(require_identifier(name), require_identifier(key), value),
-    )
+def keep_note(
+    do: Transaction, name: str, key: str, value: bytes, words: SqlSpelling, session_id: str | None = None
+) -> bool:
+    """Keeps something small by name and key; returns False for a note on a session that is not there any more."""
+    how = "ON CONFLICT (name, key) DO UPDATE SET value = excluded.value"
+    return _insert_note(do, (name, key, value), how, words, session_id)
+
+
+def _insert_note(
+    do: Transaction, note: tuple[str, str, bytes], how: str, words: SqlSpelling, session_id: str | None
+) -> bool:
+    values = require_identifier(note[0]), require_identifier(note[1]), note[2]
+    into = "INSERT INTO notes (name, key, value)"
+    if session_id is None:
+        return bool(do.run(f"{into} VALUES (?, ?, ?) {how}", *values))
+    held = f"FROM sessions s WHERE s.id = ? {words.hold_session}"
+    return bool(do.run(f"{into} SELECT ?, ?, ? {held} {how}", *values, require_identifier(session_id)))
+
+
+def change_note(
+    do: Transaction,
+    name: str,
+    key: str,
+    how: Callable[[bytes], bytes],
+    words: SqlSpelling,
+    session_id: str | None = None,
+) -> bytes:
+    """Puts what `how` makes of a note in its place; returns it. One that was not there is made first, to be held.
+
+    Raises UnknownSession for a note on a session that is not there any more.
+    """
+    _insert_note(do, (name, key, b""), "ON CONFLICT (name, key) DO NOTHING", words, session_id)
+    row = do.one(f"SELECT value FROM notes WHERE name = ? AND key = ? {words.for_update}", name, key)
+    if row is None and session_id is not None:
+        raise UnknownSession(f"session {session_id!r} was deleted; there is nothing left to note")
+    value = how(bytes(require_row(row)[0]))
+    do.run("UPDATE notes SET value = ? WHERE name = ? AND key = ?", value, name, key)
+    return value
 
 
 def find_note(do: Transaction, name: str, key: str) -> bytes | None:

@@ -55,6 +55,8 @@ _BY_WORDS = (
     ),
     (r"\bSSL\b|certificate", "refuses the connection", "check sslmode and the certificates in its address"),
 )
+# What libpq asks the reader at the end of its text; what to do is said by us.
+_OWN_ADVICE = re.compile(r"\s+Is the server running .*\?$")
 _BY_CODE = {
     "42501": "this user may not do that; grant it the right, or create the tables with a user who has it",
     "25006": "the server only lets data be read, as a standby does; name the primary server",
@@ -64,10 +66,12 @@ _BY_CODE = {
 }
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
-_EMPTIED = "messages, entries, compactions, results, facts, notes, pins, usage, sessions, conversations, postings, blocks, removed, indexed"
+_EMPTIED = "messages, entries, compactions, results, facts, notes, pins, usage, turns, queued, deliveries, sessions, conversations, postings, blocks, removed, indexed"
 _REPLACED = "postings, blocks, unindexed"
 
 _Connection = psycopg.Connection[tuple[Any, ...]]
+_Cursor = psycopg.Cursor[tuple[Any, ...]]
+_Begun = tuple[_Connection, _Cursor]
 
 
 class PostgresDatabase:
@@ -81,6 +85,7 @@ class PostgresDatabase:
         number="BIGINT PRIMARY KEY",
         blob="BYTEA",
         real="DOUBLE PRECISION",
+        name='TEXT COLLATE "C"',
         for_update="FOR NO KEY UPDATE",
         hold_session="FOR KEY SHARE OF s",
         hold_all="LOCK TABLE sessions IN EXCLUSIVE MODE",
@@ -126,6 +131,11 @@ class PostgresDatabase:
         """The address, without a password."""
         return self._url
 
+    @property
+    def is_shared(self) -> bool:
+        """Returns whether several transactions can be under way at once: always."""
+        return True
+
     @contextmanager
     def reading(self) -> Iterator[PostgresTransaction]:
         """Opens a transaction that only reads, and sees one state."""
@@ -147,7 +157,7 @@ class PostgresDatabase:
         """Has the server free what indexing replaced, which it would do by itself a minute later."""
         self._vacuum(_REPLACED)
 
-    def damage(self) -> list[str]:
+    def find_damage(self) -> list[str]:
         """Returns nothing: the server checks its pages as it reads them."""
         return []
 
@@ -161,37 +171,47 @@ class PostgresDatabase:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[PostgresTransaction]:
-        with self._map_errors(), self._begin(begin) as connection:
+        transaction = PostgresTransaction(self, begin)
+        with self._map_errors():
             try:
-                yield PostgresTransaction(connection)
-                connection.execute("COMMIT")
+                yield transaction
+                if transaction.connection is not None:
+                    transaction.connection.execute("COMMIT")
             except BaseException:
-                if not connection.closed:
-                    connection.rollback()
+                if transaction.connection is not None and not transaction.connection.closed:
+                    transaction.connection.rollback()
                 raise
+            finally:
+                if transaction.connection is not None:
+                    self._pool.putconn(transaction.connection)
 
-    @contextmanager
-    def _begin(self, begin: str) -> Iterator[_Connection]:
-        connection = self._open_transaction(begin)
-        try:
-            yield connection
-        finally:
-            self._pool.putconn(connection)
+    def begin(self, begin: str, statement: bytes, values: Sequence[Any], *, again: bool = True) -> _Begun:
+        """Begins a transaction together with its first statement: one round trip for both.
 
-    def _open_transaction(self, begin: str, *, again: bool = True) -> _Connection:
-        """Returns a connection with a transaction. One that was lost while it was idle is replaced unseen."""
+        A connection that was lost while it was idle is replaced unseen: nothing was committed over it.
+        """
         connection = self._pool.getconn()
         try:
-            connection.execute(begin)
-        except BaseException as error:
-            lost = isinstance(error, psycopg.OperationalError) and connection.closed
-            self._pool.putconn(connection)
-            if not (lost and again):
+            with connection.pipeline():
+                connection.execute(begin)
+                cursor = connection.execute(statement, values, binary=True)
+        except psycopg.OperationalError:
+            if not (connection.closed and again):
+                self._give_back(connection)
                 raise
+            self._pool.putconn(connection)
+        except BaseException:
+            self._give_back(connection)
+            raise
         else:
-            return connection
+            return connection, cursor
         self._pool.check()  # the others were lost with it
-        return self._open_transaction(begin, again=False)
+        return self.begin(begin, statement, values, again=False)
+
+    def _give_back(self, connection: _Connection) -> None:
+        if not connection.closed:
+            connection.rollback()
+        self._pool.putconn(connection)
 
     @contextmanager
     def _hold(self) -> Iterator[_Connection]:
@@ -231,36 +251,49 @@ class PostgresDatabase:
         if isinstance(error, _UNAVAILABLE):
             for words, what, step in _BY_WORDS:
                 if re.search(words, text, re.IGNORECASE):
-                    return StoreUnavailable(f"{self._url} {what}: {text}; {step}")
+                    return StoreUnavailable(f"{self._url} {what}: {_OWN_ADVICE.sub('', text)}; {step}")
             return StoreUnavailable(f"{self._url} does not answer: {text}; try again in a moment")
         return StoreError(f"{self._url}: {text}; penstock doctor tells whether the store is sound")
 
 
 class PostgresTransaction:
-    """Statements inside a transaction."""
+    """Statements inside a transaction, which begins with the first of them. `connection` is None before."""
 
-    __slots__ = ("_connection",)
+    __slots__ = ("_begin", "_database", "connection", "owner")
 
-    def __init__(self, connection: _Connection) -> None:
-        self._connection = connection
+    def __init__(self, database: PostgresDatabase, begin: str) -> None:
+        self._database = database
+        self._begin = begin
+        self.connection: _Connection | None = None
+        self.owner: str | None = None
 
     def rows(self, statement: str, *values: Any) -> list[Row]:
         """Returns the rows of a query."""
-        return self._connection.execute(_translate(statement), values, binary=True).fetchall()
+        return self._execute(statement, values).fetchall()
 
     def one(self, statement: str, *values: Any) -> Row | None:
         """Returns the first row."""
-        return self._connection.execute(_translate(statement), values, binary=True).fetchone()
+        return self._execute(statement, values).fetchone()
 
     def run(self, statement: str, *values: Any) -> int:
         """Runs a statement, and returns how many rows it touched."""
-        return max(0, self._connection.execute(_translate(statement), values).rowcount)
+        return max(0, self._execute(statement, values).rowcount)
 
     def run_many(self, statement: str, many: Sequence[Row]) -> None:
         """Runs a statement for each of many rows of values."""
-        if many:
-            with self._connection.cursor() as cursor:
+        if many and self.connection is None:
+            self.run(statement, *many[0])
+            many = many[1:]
+        if many and self.connection is not None:
+            with self.connection.cursor() as cursor:
                 cursor.executemany(_translate(statement), many)
+
+    def _execute(self, statement: str, values: Sequence[Any]) -> _Cursor:
+        translated = _translate(statement)
+        if self.connection is None:
+            self.connection, cursor = self._database.begin(self._begin, translated, values)
+            return cursor
+        return self.connection.execute(translated, values, binary=True)
 
 
 # Texts, quoted names and comments are passed on; outside of them `?` is a value.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.errors import StoreError, UnknownSession
+from penstock.errors import StoreConflict, StoreError, UnknownSession
 from penstock.stores.encoding import (
     clean_label,
     is_storable,
     require_identifier,
     require_moment,
 )
-from penstock.stores.values import LogTip, SessionRow
+from penstock.stores.values import LogTip, SessionRow, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,15 +31,18 @@ __all__ = [
     "find_stretches",
     "insert_conversation",
     "insert_session",
+    "limit_to_owner",
     "make_fingerprint",
     "read_ids",
     "read_log_tip",
+    "read_standing_keys",
     "require_row",
     "sum_tokens",
 ]
 
 SESSION = (
-    "SELECT s.key, s.id, c.id, p.id, s.kind, s.started, s.ended, s.end_reason, s.model, s.title, c.dialect, s.conversation "
+    "SELECT s.key, s.id, c.id, p.id, s.kind, s.started, s.ended, s.end_reason, s.model, s.title, c.dialect, s.conversation, "
+    "s.owner "
     "FROM sessions s JOIN conversations c ON c.key = s.conversation LEFT JOIN sessions p ON p.key = s.parent "
 )
 ENTRY = (
@@ -50,13 +53,24 @@ _T = TypeVar("_T")
 
 
 def find_session(do: Transaction, session_id: str, hold: str = "") -> tuple[SessionRow, int, int]:
-    """Returns the session, its key and its conversation's; `hold` keeps others from changing it meanwhile."""
+    """Returns the session, its key and its conversation's; `hold` keeps others from changing it meanwhile.
+
+    Raises UnknownSession, also for a session of another owner than the one who asks.
+    """
     row = do.one(f"{SESSION} WHERE s.id = ? {hold}", session_id) if is_storable(session_id) else None
-    if row is None:
+    if row is None or do.owner not in (None, row[12]):
         raise UnknownSession(
             f"unknown session {session_id!r}; list the sessions of this store to see their ids"
         )
     return build_session(row), row[0], row[11]
+
+
+def limit_to_owner(do: Transaction, column: str) -> tuple[str, tuple[str, ...]]:
+    """Returns a condition, ending in AND, that only rows of the owner who asks fulfil, and its value.
+
+    Both are empty where everybody's may be seen.
+    """
+    return ("", ()) if do.owner is None else (f"{column} = ? AND ", (do.owner,))
 
 
 def build_session(row: Row) -> SessionRow:
@@ -72,6 +86,7 @@ def build_session(row: Row) -> SessionRow:
         model=row[8],
         title=row[9],
         dialect=row[10],
+        owner=row[12],
     )
 
 
@@ -89,6 +104,7 @@ def find_last_session(do: Transaction, conversation: int) -> Row:
 def insert_conversation(
     do: Transaction,
     session: NewSession,
+    owner: str,
     *,
     forked_from: int | None = None,
     fork_length: int = 0,
@@ -98,21 +114,30 @@ def insert_conversation(
     _require_new(do, session.id)
     tokens = sum_tokens(do, forked_from, 0, fork_length) if forked_from is not None else 0
     row = do.one(
-        "INSERT INTO conversations (id, dialect, created, updated, tip, length, tokens, view, forked_from, fork_length) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?) RETURNING key",
-        *(require_identifier(session.id), session.dialect, require_moment(session.at), session.at),
+        "INSERT INTO conversations (id, owner, dialect, created, updated, tip, length, tokens, view, forked_from, fork_length) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?) RETURNING key",
+        *(require_identifier(session.id), owner, session.dialect, require_moment(session.at), session.at),
         *(tip, fork_length, tokens, forked_from, fork_length),
     )
     return int(require_row(row)[0])
 
 
-def insert_session(do: Transaction, session: NewSession, conversation: int, parent: int | None) -> int:
+def insert_session(
+    do: Transaction, session: NewSession, owner: str, conversation: int, parent: int | None
+) -> int:
     """Inserts a session, and returns its key."""
     _require_new(do, session.id)
     row = do.one(
-        "INSERT INTO sessions (id, conversation, parent, kind, started, ended, end_reason, model, title) "
-        "VALUES (?, ?, ?, ?, ?, NULL, '', ?, ?) RETURNING key",
-        *(require_identifier(session.id), conversation, parent, session.kind, require_moment(session.at)),
+        "INSERT INTO sessions (id, owner, conversation, parent, kind, started, ended, end_reason, model, title) "
+        "VALUES (?, ?, ?, ?, ?, ?, NULL, '', ?, ?) RETURNING key",
+        *(
+            require_identifier(session.id),
+            owner,
+            conversation,
+            parent,
+            session.kind,
+            require_moment(session.at),
+        ),
         *(clean_label(session.model), clean_label(session.title)),
     )
     return int(require_row(row)[0])
@@ -120,13 +145,19 @@ def insert_session(do: Transaction, session: NewSession, conversation: int, pare
 
 def _require_new(do: Transaction, session_id: str) -> None:
     if do.one("SELECT 1 FROM sessions WHERE id = ?", require_identifier(session_id)) is not None:
-        raise StoreError(f"session {session_id!r} exists already; give the new one another id")
+        raise StoreConflict(f"session {session_id!r} exists already; give the new one another id")
 
 
 def read_log_tip(do: Transaction, conversation: int, hold: str = "") -> LogTip:
     """Returns the end of a log; `hold` keeps it from others until the transaction ends."""
     row = require_row(do.one(f"SELECT tip, length FROM conversations WHERE key = ? {hold}", conversation))
     return LogTip(bytes(row[0]).hex(), row[1])
+
+
+def read_standing_keys(do: Transaction, conversation: int) -> Standing:
+    """Returns the end of a log and the compaction in force."""
+    row = require_row(do.one("SELECT tip, length, view FROM conversations WHERE key = ?", conversation))
+    return Standing(LogTip(bytes(row[0]).hex(), row[1]), row[2])
 
 
 def find_stretches(do: Transaction, conversation: int) -> list[tuple[int, int, int]]:

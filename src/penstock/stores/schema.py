@@ -1,7 +1,7 @@
 """The tables, their indexes and triggers, in steps that only ever lead forward.
 
-A step that was released is never changed. `{key}`, `{number}`, `{blob}` and `{real}` are types as the
-database spells them (`SqlSpelling`), `{triggers}` those of the search index, `{storage}` what one database
+A step that was released is never changed. `{key}`, `{number}`, `{blob}`, `{real}` and `{name}` are types
+as the database spells them (`SqlSpelling`), `{triggers}` those of the search index, `{storage}` what one database
 wants to know about columns, `{entity_triggers}` those of the state by entity.
 """
 
@@ -19,26 +19,28 @@ __all__ = ["FIRST_VERSION", "MESSAGE", "RESULT", "STEPS", "SUMMARY", "migrate", 
 MESSAGE, SUMMARY, RESULT = 0, 1, 2
 """What passages of the search index come from, as `indexed` and `unindexed` have it."""
 
-FIRST_VERSION = 6
-"""The version that the first step leads to. Versions 1 to 5 were never released, and are refused."""
+FIRST_VERSION = 9
+"""The version that the first step leads to. Versions 1 to 8 were never released, and are refused."""
 
 _TABLES = """
+-- `owner` is the person or key that a conversation belongs to in a store of many, and empty in a local one.
 CREATE TABLE conversations (
-  key {key}, id TEXT NOT NULL UNIQUE, dialect TEXT NOT NULL, created {real} NOT NULL, updated {real} NOT NULL,
+  key {key}, id {name} NOT NULL UNIQUE, owner TEXT NOT NULL, dialect TEXT NOT NULL, created {real} NOT NULL, updated {real} NOT NULL,
   tip {blob} NOT NULL, length BIGINT NOT NULL, tokens BIGINT NOT NULL, view BIGINT NOT NULL, forked_from BIGINT,
   fork_length BIGINT NOT NULL);
 
 CREATE TABLE sessions (
-  key {key}, id TEXT NOT NULL UNIQUE, conversation BIGINT NOT NULL, parent BIGINT, kind TEXT NOT NULL,
+  key {key}, id {name} NOT NULL UNIQUE, owner TEXT NOT NULL, conversation BIGINT NOT NULL, parent BIGINT, kind TEXT NOT NULL,
   started {real} NOT NULL, ended {real}, end_reason TEXT NOT NULL, model TEXT NOT NULL, title TEXT NOT NULL);
 CREATE INDEX sessions_of_conversation ON sessions (conversation);
 CREATE INDEX sessions_of_parent ON sessions (parent);
 
 -- A message by its chained id and its exact bytes, whichever logs it stands in. Clients write the same content in
--- other bytes; each log keeps its own. `packed` says that raw is compressed.
+-- other bytes; each log keeps its own. `packed` says that raw is compressed. Two owners who said the same have it twice:
+-- nothing that one does tells of the other.
 CREATE TABLE messages (
-  key {key}, id {blob} NOT NULL, fingerprint {blob} NOT NULL, digest {blob} NOT NULL, role TEXT NOT NULL,
-  raw {blob} NOT NULL, packed BIGINT NOT NULL, UNIQUE (id, fingerprint));
+  key {key}, id {blob} NOT NULL, owner TEXT NOT NULL, fingerprint {blob} NOT NULL, digest {blob} NOT NULL, role TEXT NOT NULL,
+  raw {blob} NOT NULL, packed BIGINT NOT NULL, UNIQUE (id, owner, fingerprint));
 
 CREATE TABLE entries (
   conversation BIGINT NOT NULL, position BIGINT NOT NULL, message BIGINT NOT NULL, tokens BIGINT NOT NULL,
@@ -72,13 +74,20 @@ CREATE INDEX results_of_session ON results (session);
 CREATE INDEX results_of_message ON results (message);
 
 CREATE TABLE usage (
-  key {key}, session BIGINT NOT NULL, at {real} NOT NULL, model TEXT NOT NULL, task TEXT NOT NULL,
+  key {key}, session BIGINT NOT NULL, owner TEXT NOT NULL, at {real} NOT NULL, model TEXT NOT NULL, task TEXT NOT NULL,
   input BIGINT NOT NULL, output BIGINT NOT NULL, cache_read BIGINT NOT NULL, cache_write BIGINT NOT NULL,
   cache_write_1h BIGINT NOT NULL, reasoning BIGINT NOT NULL, cost {real});
 CREATE INDEX usage_of_session ON usage (session);
 CREATE INDEX usage_by_time ON usage (at);
 
 CREATE TABLE notes (name TEXT NOT NULL, key TEXT NOT NULL, value {blob} NOT NULL, PRIMARY KEY (name, key));
+
+-- Keys of the gateway: a digest of each, never the key; `rules` are its limits, as JSON. What each used on a day (UTC) is
+-- added up beside it, by all gateways of the store.
+CREATE TABLE gateway_keys (
+  key {key}, id TEXT NOT NULL UNIQUE, digest {blob} NOT NULL, name TEXT NOT NULL, created {real} NOT NULL,
+  last_used {real}, expires {real}, revoked {real}, rules {blob} NOT NULL);
+CREATE TABLE gateway_spending (owner TEXT NOT NULL, day BIGINT NOT NULL, tokens BIGINT NOT NULL, PRIMARY KEY (owner, day));
 
 -- The search index. Which passages come from what: a message (0), the summary of a compaction (1) or a stored result (2),
 -- by its key, and which conversation brought it. Passages are numbered through, those of one source from `first` on.
@@ -120,15 +129,29 @@ CREATE TABLE sighted (message {number}, version BIGINT NOT NULL);
 # Indexes in the order in which rows are asked for, so that the first is found without a look at the others.
 _ORDERS = """
 CREATE INDEX conversations_by_use ON conversations (updated, key);
+CREATE INDEX conversations_of_owner ON conversations (owner, updated, key);
 DROP INDEX sessions_of_conversation;
 CREATE INDEX sessions_of_conversation ON sessions (conversation, key);
+CREATE INDEX sessions_of_owner ON sessions (owner, id);
 DROP INDEX entries_of_message;
 CREATE INDEX entries_of_message ON entries (message, conversation);
 DROP INDEX usage_by_time;
 CREATE INDEX usage_by_time ON usage (at, key);
+CREATE INDEX usage_of_owner ON usage (owner, at, key);
 """
 
-STEPS = (_TABLES, _ENTITIES, _ORDERS)
+# Turns of conversations that several processes serve: who has one and until when, messages that came meanwhile and wait for
+# it to take them, and deliveries by the name that a client gave them.
+_TURNS = """
+CREATE TABLE turns (conversation {number}, holder TEXT NOT NULL, until {real} NOT NULL);
+CREATE TABLE queued (key {key}, conversation BIGINT NOT NULL, message {blob} NOT NULL);
+CREATE INDEX queued_of_conversation ON queued (conversation, key);
+CREATE TABLE deliveries (
+  conversation BIGINT NOT NULL, name TEXT NOT NULL, digest {blob} NOT NULL, position BIGINT NOT NULL, answer {blob},
+  at {real} NOT NULL, PRIMARY KEY (conversation, name));
+"""
+
+STEPS = (_TABLES, _ENTITIES, _ORDERS, _TURNS)
 
 _CONVERSATION_OF_SESSION = "coalesce((SELECT conversation FROM sessions WHERE key = NEW.session), 0)"
 _WRITTEN = (
@@ -222,6 +245,7 @@ def _take_step(do: Transaction, version: int, step: str, database: Database) -> 
         number=words.number,
         blob=words.blob,
         real=words.real,
+        name=words.name,
         triggers=_triggers(words),
         entity_triggers=words.trigger.format(
             name="messages_from_sightings",

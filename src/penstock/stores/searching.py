@@ -22,10 +22,19 @@ from penstock.recall.originals import redact_message
 from penstock.recall.passages import cut_passages
 from penstock.recall.query import Statistics, add_surroundings, read_query
 from penstock.recall.ranking import Candidate, Wish, choose_passages, choose_terms, rank
-from penstock.stores.index import Look, PassageTerms, find_within, sort_ranges
-from penstock.stores.indexing import PassageSource, make_scope_term, read_sources
+from penstock.recall.talk import add_stems, read_talk_query
+from penstock.recall.terms import find_terms
+from penstock.stores.index import FoundRange, Look, PassageTerms, find_within, sort_ranges
+from penstock.stores.indexing import (
+    PassageSource,
+    Within,
+    count_waiting,
+    find_owners,
+    read_sources,
+)
 from penstock.stores.rows import cut_batches, find_stretches
-from penstock.stores.schema import MESSAGE, RESULT
+from penstock.stores.schema import MESSAGE, RESULT, SUMMARY
+from penstock.writing.reading import Speaker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -39,7 +48,7 @@ if TYPE_CHECKING:
     from penstock.recall.ranking import Hit
     from penstock.stores.database import Row, Transaction
 
-__all__ = ["SearchQuery", "SearchScope", "find_shown_summaries", "search"]
+__all__ = ["SearchFilter", "SearchQuery", "SearchScope", "find_shown_summaries", "lacks_index", "search"]
 
 _MOST_TERMS = 96  # of a query that are looked up at all
 _COUNTED = 20_000  # passages with a term: how rare it is, is estimated beyond
@@ -47,6 +56,14 @@ _TAKEN = 3_000  # passages with a term that are looked at: the newest
 _TOGETHER = 1_000  # passages with two terms that are both very common
 _COMMON_TERMS = 4  # the strongest of these are looked up in pairs
 _MOST_COMPARED = 50_000  # messages, the newest, whose vectors are compared with a query
+_NEWEST_WAITING = 5_000  # sources among which those are looked for that a search needs
+_FILTERED_AT_ONCE = 400  # passages whose times are looked up together
+_SPEAKERS = {
+    "user": (Speaker.USER, Speaker.HARNESS),
+    "assistant": (Speaker.ASSISTANT, Speaker.CALL),
+    "tool": (Speaker.RESULT,),
+    "system": (Speaker.SYSTEM,),
+}
 _FAR = 1 << 40  # from the numbers of one conversation to those of the next: they are never next to each other
 
 
@@ -58,10 +75,34 @@ class SearchScope(msgspec.Struct, frozen=True):
     hidden_summaries: frozenset[int] = frozenset()
 
 
+class SearchFilter(msgspec.Struct, frozen=True):
+    """What is searched: messages since a time, of a role, of a tool, or of a file by its path or the end of it.
+
+    Calls of a tool and their results belong to it, and to the files that the call names. A message whose text names the
+    file in the same way belongs to it as well.
+    """
+
+    since: float | None = None
+    role: str = ""
+    tool: str = ""
+    path: str = ""
+
+    def list_groups(self) -> tuple[tuple[str, ...], ...]:
+        """Returns groups of terms, of each of which a passage must hold one."""
+        groups: list[tuple[str, ...]] = []
+        if self.role:
+            groups.append(tuple(map(Within.role, _SPEAKERS.get(self.role, ()))) or ("«r",))
+        if self.tool:
+            groups.append((Within.tool(self.tool),))
+        if self.path:
+            groups.append((Within.path(self.path), *find_terms(self.path)[-1:]))
+        return tuple(groups)
+
+
 class SearchQuery(msgspec.Struct, frozen=True):
     """A search: its text, its scope, the redactor of what is quoted, and the embedder, if any.
 
-    Without a scope everything is searched.
+    Without a scope everything is searched; `within` leaves out what was not asked for.
     """
 
     text: str
@@ -69,6 +110,7 @@ class SearchQuery(msgspec.Struct, frozen=True):
     scope: SearchScope | None = None
     redact: Callable[[str], str] = str
     embedder: Embedder | None = None
+    within: SearchFilter | None = None
 
 
 class _Spot(msgspec.Struct, frozen=True, gc=False):
@@ -80,69 +122,146 @@ class _Spot(msgspec.Struct, frozen=True, gc=False):
     at: float
 
 
+def lacks_index(do: Transaction, scope: SearchScope | None) -> bool:
+    """Returns whether something waits to be indexed that the search could find.
+
+    Messages that stand whole in the view need not be: the asker sees them.
+    """
+    if not count_waiting(do):
+        return False
+    if scope is None:
+        return True
+    parts = find_stretches(do, scope.conversation)
+    keys = sorted({scope.conversation, *(part for part, _, _ in parts)})
+    marks = ", ".join("?" * len(keys))
+    others = do.rows(
+        f"SELECT kind, source FROM unindexed WHERE kind <> 0 AND conversation IN ({marks})", *keys
+    )
+    if any(kind != SUMMARY or source not in scope.hidden_summaries for kind, source in others):
+        return True
+    waiting = do.rows(
+        "SELECT e.conversation, e.position FROM (SELECT source FROM unindexed WHERE kind = 0 ORDER BY kind, source DESC LIMIT ?) u "
+        f"JOIN entries e ON e.message = u.source WHERE e.conversation IN ({marks})",
+        *(_NEWEST_WAITING, *keys),
+    )
+    return any(
+        position not in scope.hidden
+        for conversation, position in waiting
+        if any(part == conversation and low <= position < high for part, low, high in parts)
+    )
+
+
 def search(do: Transaction, asked: SearchQuery) -> list[Finding]:
-    """Returns the best findings, of everything that is indexed or of one conversation."""
+    """Returns the best findings, of everything that may be seen or of one conversation."""
     text, wish, scope = asked.text, asked.wish, asked.scope
     vectors = _read_findable_vectors(do, asked)
-    lookup = _Lookup(do, scope)
+    lookup = _Lookup(do, scope, asked.within)
     whole = add_surroundings(text, wish.surroundings)
-    query = read_query(whole)
-    statistics = lookup.statistics(query)
-    if wish.surroundings and not statistics.holding.keys() & read_query(text).weights.keys():
+    query, talk = read_query(whole), read_talk_query(text, wish.now)
+    statistics = lookup.statistics(add_stems(query, talk))
+    if wish.surroundings and not statistics.holding.keys() & add_stems(read_query(text), talk).weights.keys():
         # Nothing here holds a word of what was asked: its surroundings alone would find what nobody asked
         # for.
         if asked.embedder is None:
             return []
         whole, query = text, read_query(text)
     # Two arrays side by side: the number of each passage, and the weight of the query's terms in it.
-    numbers, scores = lookup.find_passages(query, statistics)
+    numbers, scores = lookup.find_passages(add_stems(query, talk), statistics)
     if scope is not None:
         shown = _find_hidden(do, numbers, scope)
         numbers, scores = numbers[~shown], scores[~shown]
-    best = choose_passages(scores, numbers)
+    if asked.within is not None and asked.within.since is not None:
+        late = _find_since(do, numbers, asked.within.since)
+        numbers, scores = numbers[late], scores[late]
+    best = choose_passages(scores, numbers, talk)
     meaning = None
     if asked.embedder is not None and vectors is not None:
         meaning = Meaning(whole, asked.embedder)
         # `vectors` are two arrays side by side as well: the numbers of passages, and their vectors as bits.
         best = sorted({*best, *vectors[0][meaning.find_nearest(vectors[1])].tolist()})
+    if asked.within is not None:
+        best = lookup.keep_within(best)
     if not best:
         return []
-    sources = _find_sources(do, best)
+    sources = _drop_foreign(do, _find_sources(do, best))
     spots = _find_spots(do, sorted({source for source, _ in sources.values()}, key=_key), scope)
+    if asked.within is not None and asked.within.since is not None:
+        spots = {source: spot for source, spot in spots.items() if spot.at >= asked.within.since}
     table = _Table(do, sources, spots, scope, asked.redact)
-    hits = rank(query, table.candidates.values(), statistics, wish, meaning)
+    hits = rank(query, table.candidates.values(), statistics, wish, meaning, talk)
     return [table.build_finding(hit) for hit in hits]
+
+
+def _find_since(do: Transaction, numbers: NDArray[np.int64], since: float) -> NDArray[np.bool_]:
+    """Returns which of the passages are of messages that were logged at that time or later, or of no log."""
+    kept = np.zeros(len(numbers), np.bool_)
+    for start in range(0, len(numbers), _FILTERED_AT_ONCE):
+        some = numbers[start : start + _FILTERED_AT_ONCE].tolist()
+        sources = _find_sources(do, some)
+        keys = sorted({source.key for source, _ in sources.values() if source.kind == MESSAGE})
+        late: set[int] = set()
+        for batch in cut_batches(keys):
+            marks = ", ".join("?" * len(batch))
+            rows = do.rows(
+                f"SELECT DISTINCT message FROM entries WHERE message IN ({marks}) AND created >= ?",
+                *batch,
+                since,
+            )
+            late.update(row[0] for row in rows)
+        for place, number in enumerate(some, start=start):
+            if number in sources:
+                source = sources[number][0]
+                kept[place] = source.kind != MESSAGE or source.key in late
+    return kept
 
 
 class _Lookup:
     """The index for one query, within its scope."""
 
-    def __init__(self, do: Transaction, scope: SearchScope | None) -> None:
+    def __init__(self, do: Transaction, scope: SearchScope | None, within: SearchFilter | None) -> None:
         self._look = Look(do)
-        self._owners: tuple[str, ...] = ()
-        if scope is None:
-            row = do.one(
-                "SELECT first + passages FROM indexed WHERE passages > 0 ORDER BY first DESC LIMIT 1"
-            )
-            self.passages = row[0] - 1 if row is not None else 0
-        else:
-            owners = _find_owners(do, scope.conversation)
-            self._owners = tuple(make_scope_term(owner) for owner, _ in owners)
-            self.passages = sum(passages for _, passages in owners)
+        self._filters = within.list_groups() if within is not None else ()
+        self._within = self._filters  # of each group of terms a passage must hold one
         self._is_scoped = scope is not None
+        if scope is not None:
+            bringers = _find_bringers(do, scope.conversation)
+            self._within += (tuple(Within.conversation(bringer) for bringer, _ in bringers),)
+            self.passages = sum(passages for _, passages in bringers)
+            return
+        row = do.one("SELECT first + passages FROM indexed WHERE passages > 0 ORDER BY first DESC LIMIT 1")
+        self._highest = row[0] - 1 if row is not None else 0
+        self.passages = self._highest
+        if do.owner is not None:
+            owner = Within.owner(do.owner)
+            self._within += ((owner,),)
+            self.passages = self._estimate(self._look.measure_spreads([owner], (), _COUNTED)[owner])
 
     def statistics(self, query: Query) -> Statistics:
         """Returns how rare the terms of the query are here."""
         if not self.passages:
             return Statistics(0, {})
-        found = self._look.measure_spreads(list(query.weights)[:_MOST_TERMS], self._owners, _COUNTED)
+        found = self._look.measure_spreads(list(query.weights)[:_MOST_TERMS], self._within, _COUNTED)
         holding: dict[str, int] = {}
         for term, spread in found.items():
-            holding[term] = spread.passages
-            if spread.passages == _COUNTED and not self._is_scoped:
-                share = _COUNTED / max(_COUNTED, self.passages - spread.lowest + 1)
-                holding[term] = max(_COUNTED, int(share * self.passages))
+            holding[term] = spread.passages if self._is_scoped else self._estimate(spread)
         return Statistics(self.passages, {term: count for term, count in holding.items() if count})
+
+    def _estimate(self, spread: FoundRange) -> int:
+        """Returns how many passages hold a term of which only the newest were counted."""
+        if spread.passages < _COUNTED:
+            return spread.passages
+        share = _COUNTED / max(_COUNTED, self._highest - spread.lowest + 1)
+        return max(_COUNTED, int(share * self._highest))
+
+    def keep_within(self, numbers: Sequence[int]) -> list[int]:
+        """Returns those of the passages that the filters leave: what stands beside a passage may be another's."""
+        if not self._filters:
+            return list(numbers)
+        kept = set(numbers)
+        for group in self._filters:
+            lowest = min(kept, default=0)
+            kept &= {number for term in group for number in self._look.find_down_to(term, lowest)}
+        return sorted(kept)
 
     def find_passages(
         self, query: Query, statistics: Statistics
@@ -150,10 +269,10 @@ class _Lookup:
         """Returns the numbers of passages that hold the strongest terms, and what these weigh together in each."""
         terms = choose_terms(query, statistics)
         weights = np.array([query.weights[term] * statistics.rarity(term) for term in terms])
-        found = [self._look.find_newest(PassageTerms((term,), self._owners), _TAKEN) for term in terms]
+        found = [self._look.find_newest(PassageTerms((term,), self._within), _TAKEN) for term in terms]
         common = [column for column, term in enumerate(terms) if statistics.holding[term] > _TAKEN]
         for one, other in combinations(common[:_COMMON_TERMS], 2):
-            both = self._look.find_newest(PassageTerms((terms[one], terms[other]), self._owners), _TOGETHER)
+            both = self._look.find_newest(PassageTerms((terms[one], terms[other]), self._within), _TOGETHER)
             for column in (one, other):
                 found[column] = np.union1d(found[column], both)
         holding = np.concatenate(found) if found else np.zeros(0, np.int64)
@@ -163,12 +282,12 @@ class _Lookup:
         return numbers, scores
 
 
-def _find_owners(do: Transaction, conversation: int) -> list[tuple[int, int]]:
+def _find_bringers(do: Transaction, conversation: int) -> list[tuple[int, int]]:
     """Returns the conversations that brought the passages of one, and how many passages each.
 
     They are the conversation itself, and those that had one of its messages before it.
     """
-    owners = {conversation: _count_passages(do, conversation)}
+    bringers = {conversation: _count_passages(do, conversation)}
     for part, low, high in find_stretches(do, conversation):
         rows = do.rows(
             "SELECT x.conversation, sum(x.passages) FROM entries e JOIN indexed x ON x.kind = 0 AND x.source = e.message "
@@ -176,9 +295,9 @@ def _find_owners(do: Transaction, conversation: int) -> list[tuple[int, int]]:
             "GROUP BY x.conversation",
             *(part, low, high, conversation),
         )
-        for owner, passages in rows:
-            owners[owner] = owners.get(owner, 0) + int(passages)
-    return list(owners.items())
+        for bringer, passages in rows:
+            bringers[bringer] = bringers.get(bringer, 0) + int(passages)
+    return list(bringers.items())
 
 
 def _count_passages(do: Transaction, conversation: int) -> int:
@@ -202,8 +321,10 @@ def _read_findable_vectors(
 def _read_vectors(
     do: Transaction, conversation: int | None, dimensions: int
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Returns the numbers of passages and their packed vectors: of a conversation, by its key, or of all."""
-    if conversation is None:
+    """Returns the numbers of passages and their packed vectors: of a conversation, by its key, or of all that may be seen."""
+    if conversation is None and do.owner is not None:
+        found = _read_vectors_of_owner(do, do.owner)
+    elif conversation is None:
         found = do.rows("SELECT first, bits FROM vectors ORDER BY first DESC LIMIT ?", _MOST_COMPARED)
     else:
         found = _read_vectors_of(do, conversation)
@@ -235,6 +356,18 @@ def _read_vectors_of(do: Transaction, conversation: int) -> list[Row]:
             *(part, low, high, _MOST_COMPARED),
         )
     return sorted(found, reverse=True)[:_MOST_COMPARED]
+
+
+def _read_vectors_of_owner(do: Transaction, owner: str) -> list[Row]:
+    """Returns the vectors of an owner's conversations, from the last used on until there are enough, the newest first."""
+    found: dict[int, Row] = {}
+    for (conversation,) in do.rows(
+        "SELECT key FROM conversations WHERE owner = ? ORDER BY updated DESC, key DESC", owner
+    ):
+        if len(found) >= _MOST_COMPARED:
+            break
+        found.update((row[0], row) for row in _read_vectors_of(do, conversation))
+    return sorted(found.values(), reverse=True)[:_MOST_COMPARED]
 
 
 def _find_hidden(do: Transaction, numbers: NDArray[np.int64], scope: SearchScope) -> NDArray[np.bool_]:
@@ -273,6 +406,16 @@ def _find_sources(do: Transaction, numbers: Sequence[int]) -> dict[int, tuple[Pa
             if number < first + count:
                 found[number] = (PassageSource(kind, key, conversation), number - first)
     return dict(sorted(found.items()))
+
+
+def _drop_foreign(
+    do: Transaction, sources: dict[int, tuple[PassageSource, int]]
+) -> dict[int, tuple[PassageSource, int]]:
+    """Returns the passages without those of other owners: the terms of two may have the same place in the index."""
+    if do.owner is None:
+        return sources
+    owners = find_owners(do, [source for source, _ in sources.values()])
+    return {number: found for number, found in sources.items() if owners.get(found[0]) == do.owner}
 
 
 def _key(source: PassageSource) -> tuple[int, int]:
@@ -328,16 +471,16 @@ def _find_spot_of_result(
     )
     if row is None:
         return None
-    owner, message, created = row
-    conversation = owner if scope is None else scope.conversation
-    for part, low, high in parts or find_stretches(do, owner):
+    home, message, created = row
+    conversation = home if scope is None else scope.conversation
+    for part, low, high in parts or find_stretches(do, home):
         at = do.one(
             "SELECT min(position) FROM entries WHERE message = ? AND conversation = ? AND position >= ? AND position < ?",
             *(message, part, low, high),
         )
         if at is not None and at[0] is not None:
             return _Spot(conversation, at[0], at[0], created)
-    return _Spot(conversation, 0, 0, created) if owner == conversation else None
+    return _Spot(conversation, 0, 0, created) if home == conversation else None
 
 
 class _Table:
@@ -377,7 +520,7 @@ class _Table:
                 origin = Origin(
                     base + number + step, base + spot.turn + 1, own, passage.voice, passage.speaker
                 )
-                self.candidates[origin.passage] = Candidate(origin, passage.text)
+                self.candidates[origin.passage] = Candidate(origin, passage.text, spot.at)
 
     def build_finding(self, hit: Hit) -> Finding:
         """Returns the hit as a finding."""

@@ -58,6 +58,7 @@ class SqliteDatabase:
         number="INTEGER PRIMARY KEY",
         blob="BLOB",
         real="REAL",
+        name="TEXT",
         for_update="",
         hold_session="",
         hold_all="",
@@ -73,6 +74,7 @@ class SqliteDatabase:
         self._wait_seconds = wait_seconds
         self._lock = threading.Lock()
         self._in_memory = threading.RLock()
+        self._written = threading.Lock()
         self._idle: list[apsw.Connection] = []
         self._closed = False
         self._unscrubbed = False
@@ -86,6 +88,11 @@ class SqliteDatabase:
         """The address."""
         return "memory:" if self._path is None else f"sqlite:///{self._path}"
 
+    @property
+    def is_shared(self) -> bool:
+        """Returns whether several transactions can be under way at once: not in memory."""
+        return self._path is not None
+
     @contextmanager
     def reading(self) -> Iterator[SqliteTransaction]:
         """Opens a transaction that only reads."""
@@ -94,9 +101,20 @@ class SqliteDatabase:
 
     @contextmanager
     def writing(self) -> Iterator[SqliteTransaction]:
-        """Opens a transaction that writes; synced when the block ends."""
-        with self._transaction("BEGIN IMMEDIATE") as transaction:
-            yield transaction
+        """Opens a transaction that writes; synced when the block ends.
+
+        Writers of this process wait for each other here: SQLite would have them sleep and look again, for up to a
+        tenth of a second at a time.
+        """
+        with self._map_errors():
+            if self.is_shared and not self._written.acquire(timeout=self._wait_seconds):
+                raise apsw.BusyError("another transaction of this process is still writing")
+        try:
+            with self._transaction("BEGIN IMMEDIATE") as transaction:
+                yield transaction
+        finally:
+            if self.is_shared:
+                self._written.release()
 
     def scrub(self) -> bool:
         """Rids the write-ahead log of what was deleted; freed pages are overwritten as they come."""
@@ -108,7 +126,7 @@ class SqliteDatabase:
     def reclaim(self) -> None:
         """Does nothing: pages are free as soon as nobody reads them."""
 
-    def damage(self) -> list[str]:
+    def find_damage(self) -> list[str]:
         """Returns what SQLite's own check finds."""
         with self._map_errors(), self._hold() as connection:
             try:
@@ -118,10 +136,10 @@ class SqliteDatabase:
         return [text for text in found if text != "ok"]
 
     def close(self) -> None:
-        """Closes all connections."""
+        """Closes all connections: those in use when they are given back, the only one to memory when it is free."""
         if self._unscrubbed and not self._closed:
             self.scrub()
-        with self._lock:
+        with self._in_memory, self._lock:
             self._closed = True
             for connection in self._idle:
                 connection.close()
@@ -222,10 +240,11 @@ class SqliteDatabase:
 class SqliteTransaction:
     """Statements inside a transaction."""
 
-    __slots__ = ("_connection",)
+    __slots__ = ("_connection", "owner")
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
+        self.owner: str | None = None
 
     def rows(self, statement: str, *values: Any) -> list[Row]:
         """Returns the rows of a query."""

@@ -22,21 +22,27 @@ __all__ = [
     "AppendResult",
     "CompactionRow",
     "ConversationRow",
+    "Delivery",
     "ExpiredConversation",
     "FactRow",
     "LogEntry",
+    "LogShape",
     "LogTip",
     "NewCompaction",
     "NewFact",
     "NewMessage",
     "NewSession",
+    "OpenedTurn",
+    "QueuedMessage",
     "SessionRow",
+    "Standing",
     "StoreFault",
     "StoredResult",
     "UsageRow",
 ]
 
 COMPRESSION, BRANCH, SUBAGENT, MAIN = "compression", "branch", "subagent", "main"
+REWOUND = "rewound"  # in a receipt: how many messages the record took out; no compaction has it
 LAST_USED = "last used"  # a note by a conversation's id: seconds since 1970, where its messages are older than its use
 
 
@@ -66,6 +72,13 @@ class LogEntry(msgspec.Struct, frozen=True, gc=False):
     created: float
 
 
+class LogShape(msgspec.Struct, frozen=True, eq=False):
+    """The tokens of each message of a log, and when it was said; 0 for what a damaged store no longer has."""
+
+    tokens: Sequence[int]
+    created: Sequence[float]
+
+
 class LogTip(msgspec.Struct, frozen=True):
     """The end of a log: the id of its last message ("" where it is empty) and how many there are."""
 
@@ -84,6 +97,36 @@ class AppendResult(msgspec.Struct, frozen=True):
     again: bool = False
 
 
+class Delivery(msgspec.Struct, frozen=True):
+    """A message that a client delivered under a name of its own, so that the same delivery again is known as that.
+
+    `digest` is of the request, `position` the message's in the log (-1 while it waits for a turn to take it), `answer`
+    the reply that the client was given, None until there is one.
+    """
+
+    name: str
+    digest: bytes
+    position: int = -1
+    answer: bytes | None = None
+
+
+class QueuedMessage(msgspec.Struct, frozen=True):
+    """A message that came while a turn was under way, and waits for that turn to take it. `key` gives their order."""
+
+    key: int
+    raw: bytes
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """The state of a conversation in few values: its log's end, and the key of the compaction in force (0: none).
+
+    Two that are equal have the same view: a host that keeps a view in memory knows by it whether the view is still true.
+    """
+
+    tip: LogTip
+    view: int
+
+
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session to open. `id` and `at` come from the caller, so that stores need no clock and no randomness."""
 
@@ -96,7 +139,7 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A session. `parent` is the session it continues, branched off or works for."""
+    """A session. `parent` is the session it continues, branched off or works for, `owner` its conversation's."""
 
     id: str
     conversation: str
@@ -108,6 +151,20 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     title: str
     dialect: str
+    owner: str = ""
+
+
+class OpenedTurn(msgspec.Struct, frozen=True):
+    """A turn that was claimed, with all that a host has to know first.
+
+    The session at the tip, where the conversation stands, what is known of the delivery that the turn is for, and whether
+    messages wait that an earlier turn has left.
+    """
+
+    row: SessionRow
+    standing: Standing
+    delivery: Delivery | None
+    has_queued: bool
 
 
 class ConversationRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +184,9 @@ class ConversationRow(msgspec.Struct, frozen=True, kw_only=True):
     compactions: int
     usage: Usage
     cost: float | None
+    """The cost of all requests; None where one has no known cost, or there were none."""
+    known_cost: float = 0.0
+    """The cost of those requests whose cost is known."""
 
 
 class NewFact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -167,7 +227,7 @@ class NewCompaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompactionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A compaction that was committed. `undone` is when it was taken back, None where it holds."""
+    """A compaction or a rewind that was committed. `undone` is when it was taken back, None where it holds."""
 
     key: int
     compaction: Compaction
@@ -176,6 +236,11 @@ class CompactionRow(msgspec.Struct, frozen=True, kw_only=True):
     created: float
     session: str
     undone: float | None
+
+    @property
+    def is_rewind(self) -> bool:
+        """True for the record of a rewind, which only takes messages out of the view."""
+        return REWOUND in self.receipt
 
 
 class StoredResult(msgspec.Struct, frozen=True, kw_only=True):

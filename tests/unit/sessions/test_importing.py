@@ -197,7 +197,7 @@ def test_sub_agents_work_for_their_session(store):
     main, sub = take(store, *claude_session(), agent)
     assert [main.outcome, sub.outcome] == [NEW, NEW]
     assert len(store.list()) == 1
-    (child,) = store.children(main.session)
+    (child,) = store.list_children(main.session)
     assert (child.id, child.kind) == (sub.session, "subagent")
     assert [one.outcome for one in take(store, *claude_session(), agent)] == [KNOWN, KNOWN]
     store.delete(main.session)

@@ -297,8 +297,9 @@ def test_the_receipt_of_a_stored_compaction_tells_it(store):
     session = follow(store, agent("I use port 48013."), handoff="port 48013")
     (receipt,) = session.receipts()
     assert receipt.quality == only(session)
-    assert "Of 1 earlier value the agent used next, 1 stood in the view (1 only in the handoff)." in str(
-        receipt
+    assert (
+        "Of 1 earlier value the agent used next, 1 stood in the view (100%, 1 only in the handoff)."
+        in str(receipt)
     )
     assert receipt.to_dict()["quality"]["used"] == 1
     assert msgspec.convert(receipt.to_dict(), Receipt) == receipt
@@ -307,8 +308,8 @@ def test_the_receipt_of_a_stored_compaction_tells_it(store):
 def test_it_is_told_in_plain_words():
     found = LiveQuality(in_view=1_100, recalled=2, read_again=1, asked_again=2, otherwise=1, answers=9)
     assert str(found) == (
-        "Of 1,106 earlier values the agent used next, 1,100 stood in the view, 2 came back by recall, "
-        "1 was read again, 2 were asked of the person again, 1 came from elsewhere."
+        "Of 1,106 earlier values the agent used next, 1,100 stood in the view (99%), 2 came back by recall, "
+        "1 was read again, 2 were asked of the person again, 1 stood in the system prompt or was put together by the agent."
     )
-    assert str(LiveQuality(answers=1)) == "The agent used no earlier value next."
-    assert str(LiveQuality()) == "The agent has not gone on since."
+    assert str(LiveQuality(answers=1)) == "The agent has used no earlier value since."
+    assert str(LiveQuality()) == "The agent has not answered since."

@@ -14,6 +14,8 @@ from penstock.errors import TargetTooSmall
 from penstock.sessions.session import Session
 from penstock.stores.store import open_store
 
+pytestmark = pytest.mark.sampled(4)  # each of its cases is long
+
 
 def call(name):
     function = {"name": "terminal", "arguments": "{}"}

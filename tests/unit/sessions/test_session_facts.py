@@ -15,6 +15,8 @@ from penstock.sessions.facts import MOST_FACTS
 from penstock.sessions.session import Session
 from penstock.stores.store import open_store
 
+pytestmark = pytest.mark.sampled(4)  # each of its cases is long
+
 LONG = "\n".join(f"line {n}: nothing of note happened in this part of the build" for n in range(60))
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 
 import pytest
 
 import penstock
 from penstock.errors import UnknownHandle
 from penstock.recall import Wish
+from penstock.settings import RecallSettings, Settings
 from penstock.stores.store import open_store
 from penstock.stores.values import StoredResult
 
@@ -69,6 +71,7 @@ def test_no_finding_quotes_a_message_that_stands_in_the_view(session):
             assert not whole.intersection(finding.handles)
 
 
+@pytest.mark.outside  # takes long
 def test_every_message_is_reachable_by_its_handle(session):
     session.compact(target_tokens=3_000)
     for position in range(len(session)):
@@ -153,6 +156,7 @@ def test_the_view_names_the_tool_only_where_the_agent_has_it(session, has_tools)
     assert ("history_expand" in json.dumps(session.view())) is has_tools
 
 
+@pytest.mark.outside  # takes long
 def test_a_lossless_session_is_opened_node_by_node_down_to_its_messages(tmp_path):
     from penstock.settings import settings_from
 
@@ -206,6 +210,7 @@ def read_all(call, handle):
     return "".join(pages)
 
 
+@pytest.mark.outside  # takes long
 def test_the_handoff_is_the_messages_that_it_stands_for_by_every_way(session):
     said = session.view()
     result = session.compact(target_tokens=3_000)
@@ -242,3 +247,68 @@ def test_where_no_handoff_stands_in_the_view_there_is_none_to_read(session):
     session.undo()
     with pytest.raises(UnknownHandle):
         session.original("handoff")
+
+
+# The person's other conversations.
+
+SECRET = "sk-proj-Qm9vdHN0cmFw7U2VjcmV0S2V5T3WF0ZXJpYWw9xL"
+EVERYWHERE = Settings(recall=RecallSettings(other_conversations=True))
+
+
+def talk(store, text, settings=None, **more):
+    made = penstock.Session.create(store, model="gpt-4.1", settings=settings, **more)
+    made.append([{"role": "user", "content": text}, {"role": "assistant", "content": "Noted."}])
+    return made
+
+
+def ask(session, tool, **arguments):
+    return json.loads(session.handle_tool_call(tool, arguments))
+
+
+def test_other_conversations_are_searched_and_read_only_where_the_settings_allow_it():
+    with closing(open_store("memory:")) as store:
+        other = talk(store, f"The depot gate opens with code 4417-Z. Its API key: {SECRET}")
+        own = talk(store, "Which code opens the depot gate?", EVERYWHERE)
+        (found,) = ask(own, "history_search", query="depot gate code")["found"]
+        handle = f"{other.id[:8]}/m1"
+        assert found["handles"] == [handle]
+        assert "4417-Z" in found["excerpt"]
+        assert "4417-Z" in ask(own, "history_expand", handle=handle)["text"]
+        assert SECRET not in ask(own, "history_expand", handle=handle)["text"]
+        assert ask(own, "history_describe", handle=handle)["handle"] == handle
+        shut = talk(store, "Which code opens the gate of the depot?")
+        assert ask(shut, "history_search", query="depot gate code")["found"] == []
+        assert "error" in ask(shut, "history_expand", handle=handle)
+
+
+def test_conversations_of_other_people_are_not_there():
+    with closing(open_store("memory:")) as store:
+        theirs = talk(store.for_owner("mallory"), "The depot gate opens with code 4417-Z.")
+        own = talk(store.for_owner("alice"), "Which code opens the depot gate?", EVERYWHERE)
+        assert ask(own, "history_search", query="depot gate code")["found"] == []
+        assert "error" in ask(own, "history_expand", handle=f"{theirs.id[:8]}/m1")
+        unbound = penstock.Session.resume(store, own.id, settings=EVERYWHERE)
+        assert ask(unbound, "history_search", query="depot gate code")["found"] == []
+        assert "error" in ask(unbound, "history_expand", handle=f"{theirs.id[:8]}/m1")
+
+
+def test_what_a_branch_shares_is_not_found_as_anothers():
+    with closing(open_store("memory:")) as store:
+        first = talk(store, "The depot gate opens with code 4417-Z.")
+        branch = penstock.Session.resume(store, first.branch().id, settings=EVERYWHERE)
+        assert ask(branch, "history_search", query="depot gate code")["found"] == []
+
+
+def test_own_findings_keep_most_of_the_places(session):
+    session.compact(target_tokens=3_000)
+    for number in range(12):
+        talk(session.store, f"Another talk, {number}: line 3 of src/part3/file3.py holds nothing")
+    own = penstock.Session.resume(session.store, session.id, settings=EVERYWHERE)
+    found = own.search("line of src/part3/file3.py holds", hits=9)
+    alone = session.search("line of src/part3/file3.py holds", hits=9)
+    theirs = [one for one in found if "/" in one.handles[0]]
+    assert len(theirs) in (1, 2, 3)
+    assert found[-len(theirs) :] == theirs
+    kept = len(found) - len(theirs)
+    assert kept >= 5
+    assert [one.handles for one in alone[:kept]] == [one.handles for one in found[:kept]]

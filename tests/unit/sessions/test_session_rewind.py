@@ -65,6 +65,23 @@ def test_clearing_nothing_records_nothing(session):
     assert session.undo() is False
 
 
+def test_a_rewind_is_listed_as_no_compaction(session):
+    def listed():
+        (row,) = session.store.list()
+        return row.compactions
+
+    session.append(long_conversation(30))
+    session.rewind(1)
+    assert listed() == 0
+    session.compact(target_tokens=3_000)
+    session.rewind(1)
+    assert listed() == 1
+    session.clear()
+    assert listed() == 1
+    session.undo(), session.undo(), session.undo()
+    assert listed() == 0
+
+
 def test_a_pinned_message_that_was_rewound_does_not_come_back(session):
     session.append(long_conversation(30))
     session.pin("m3")
@@ -88,7 +105,7 @@ def test_it_is_no_compaction_in_any_account(session):
 
 def test_a_compaction_that_was_prepared_before_is_late(session):
     session.append(long_conversation(30))
-    base = session.workings.standing()
+    base = session.workings.read_standing()
     from penstock.engine.compress import compress
 
     result = compress(base.view.wires, target_tokens=3_000)

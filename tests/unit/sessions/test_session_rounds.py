@@ -51,7 +51,9 @@ def handoffs(session):
 
 
 def test_a_handoff_stays_where_eliding_is_enough(session):
-    session.append(turns(20))
+    messages = turns(20)
+    messages[0]["content"] += f"\n\n{LINES}"  # too long to come back, with the handoff merged into it
+    session.append(messages)
     session.compact(target_tokens=800)
     before = handoffs(session)
     session.append(turns(6, 20, times=12))
@@ -62,6 +64,7 @@ def test_a_handoff_stays_where_eliding_is_enough(session):
 
 
 class TestPins:
+    @pytest.mark.outside  # takes long
     def test_a_message_that_was_summarised_comes_back_with_the_next_compaction(self, session):
         messages = turns(30)
         messages[40]["content"] += f"\n\n{LINES * 3}"  # too long to come back by itself

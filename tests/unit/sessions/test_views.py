@@ -26,6 +26,8 @@ from penstock.sessions.stored_view import read_view
 from penstock.stores.store import open_store
 from penstock.stores.values import NewCompaction, NewSession
 
+pytestmark = pytest.mark.sampled(4)  # each of its cases is long
+
 NAMES = sorted(DIALECTS)
 
 
@@ -198,7 +200,7 @@ def check_bytes(session, raws):
         if isinstance(before, Handoff) and before.role is None
     }
     whole = {piece.position for piece in pieces if isinstance(piece, Kept)} - after_merged
-    for message in session.workings.standing().view.mend():
+    for message in session.workings.read_standing().view.mend():
         if message.position in whole:
             assert message.raw == raws[message.position]
 
@@ -282,7 +284,7 @@ def test_a_view_that_a_host_grows_in_memory_is_that_of_the_store(name, data):
 
     grown = say()
     for _ in range(2):
-        base = session.workings.standing(with_pins=True)
+        base = session.workings.read_standing(with_pins=True)
         try:
             made = penstock.compress(
                 base.view.wires, target_tokens=max(400, session.count() // 2), dialect=name
@@ -296,7 +298,7 @@ def test_a_view_that_a_host_grows_in_memory_is_that_of_the_store(name, data):
         else:
             session.workings.commit_draft(draft)
             grown = [*draft.messages, *later]
-        stored = session.workings.standing().view
+        stored = session.workings.read_standing().view
         assert [(one.raw, one.position) for one in grown] == [
             (one.raw, one.position) for one in stored.messages
         ]

@@ -11,7 +11,6 @@ from penstock.stores.index import (
     SPAN,
     choose_page,
     count_passages,
-    drop_places,
     find_places,
     hash_term,
     join_pairs,
@@ -58,13 +57,6 @@ def test_blocks_that_are_joined_are_as_one(passages, data):
     parts = [numbered(passages, 7)[:cut], numbered(passages, 7)[cut:]]
     blocks = [(part[0][0], make_pairs(part, part[0][0])) for part in parts if part]
     assert join_pairs(blocks).tolist() == make_pairs(numbered(passages, 7), 7).tolist()
-
-
-@given(PASSAGES, st.integers(-5, 30), st.integers(0, 30))
-def test_what_is_taken_out_leaves_nothing(passages, low, count):
-    kept = [(n, terms) for n, terms in numbered(passages, 0) if not low <= n < low + count]
-    left = drop_places(make_pairs(numbered(passages, 0), 0), [(low, low + count)])
-    assert left.tolist() == make_pairs(kept, 0).tolist()
 
 
 def test_a_block_may_be_full_and_a_term_in_all_of_it():

@@ -16,11 +16,14 @@ from penstock.stores.index import (
     FoundRange,
     Look,
     PassageTerms,
-    add_passages,
+    add_blocks,
     count_held_passages,
     empty_index,
+    find_purge,
     hash_term,
-    purge_some,
+    join_blocks,
+    pack_blocks,
+    prepare_join,
     unpack_pages,
 )
 from penstock.stores.store import open_store
@@ -37,6 +40,21 @@ def store(request, tmp_path):
     opened = open_store(url)
     yield opened
     opened.close()
+
+
+def add_passages(do, passages):
+    """Adds passages as a keeper does, and joins blocks while there are small ones."""
+    add_blocks(do, pack_blocks([terms for _, terms in passages]), passages[0][0])
+    while (join := prepare_join(do)) is not None:
+        assert join_blocks(do, join)
+
+
+def purge_some(do):
+    """Takes what was removed out of one block; returns False where there is none."""
+    purge = find_purge(do)
+    while purge is not None and purge.rewrite_some(do):
+        pass
+    return purge is not None
 
 
 class Model:
@@ -70,7 +88,7 @@ class Model:
         found = [
             number
             for number, held in self.held.items()
-            if set(terms.all_of) <= set(held) and (not terms.one_of or set(terms.one_of) & set(held))
+            if set(terms.all_of) <= set(held) and all(set(group) & set(held) for group in terms.within)
         ]
         return sorted(found, reverse=True)[:limit]
 
@@ -83,20 +101,24 @@ def agree(do, model):
         for terms in (
             PassageTerms((one,)),
             PassageTerms((one, other)),
-            PassageTerms((one,), tuple(some)),
-            PassageTerms((one,), (other,)),
+            PassageTerms((one,), (tuple(some),)),
+            PassageTerms((one,), ((other,),)),
+            PassageTerms((one,), ((other,), tuple(some))),
         ):
             assert look.find_newest(terms, limit).tolist() == model.newest(terms, limit)
-        spreads = look.measure_spreads([one, other, "unheard of"], tuple(some), limit)
+        spreads = look.measure_spreads([one, other, "unheard of"], (tuple(some),), limit)
         for term in (one, other):
-            found = model.newest(PassageTerms((term,), tuple(some)), limit)
+            found = model.newest(PassageTerms((term,), (tuple(some),)), limit)
             assert spreads[term] == FoundRange(len(found), min(found, default=0))
         assert spreads["unheard of"] == FoundRange(0, 0)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(3))
 def test_any_order_of_adding_and_removing_gives_what_a_plain_list_gives(store, seed, monkeypatch):
     monkeypatch.setattr(index, "_STEPS", (4, 16, 64))
+    monkeypatch.setattr(index, "_PAGES_AT_ONCE", 1)
+    monkeypatch.setattr(index, "_PAGE_BYTES", 100)
     model = Model(seed)
     for _ in range(25):
         with store.database.writing() as do:
@@ -210,5 +232,6 @@ def test_what_a_killed_process_left_in_the_index_is_not_found_and_goes_with_the_
     store.create(NewSession(id="new", at=2.0))
     add(store, "new", "an albatross again")  # whose passage gets the number of the one that is gone
     assert {finding.session for finding in store.search("albatross")} == {"stays", "new"}
+    store.index()
     assert hash_term("gone") not in hashes_in(store)
     assert not store.faults()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import stat
 import threading
+import time
 
 import apsw
 import pytest
@@ -216,3 +217,29 @@ def test_a_transaction_inside_another_sees_the_same_memory():
         store.list()
     assert len(store.list()) == 2
     store.close()
+
+
+def test_a_writer_goes_on_as_soon_as_another_of_its_process_is_done(path):
+    """SQLite sleeps and looks again, up to a tenth of a second at a time: whoever waits so is late each time."""
+    store = open_store(f"sqlite:///{path}")
+    assert min(_find_lateness(store.database) for _ in range(3)) < 0.03
+    store.close()
+
+
+def _find_lateness(database, held_seconds=0.37):
+    """Seconds between the end of one transaction and the beginning of the next, which waited for it."""
+    begun, ended, holds = [], [], threading.Event()
+
+    def hold():
+        with database.writing():
+            holds.set()
+            time.sleep(held_seconds)
+            ended.append(time.perf_counter())
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert holds.wait(10)
+    with database.writing():
+        begun.append(time.perf_counter())
+    holder.join()
+    return begun[0] - ended[0]

@@ -22,8 +22,8 @@ MENDABLE = {
     "a view that lags behind": ("UPDATE conversations SET view = 1 WHERE id = 'a'", "view on record"),
     "a parent that is not there": ("UPDATE sessions SET parent = 77 WHERE id = 'b'", "parent is not there"),
     "a message without a log": (
-        "INSERT INTO messages (id, fingerprint, digest, role, raw, packed) VALUES (x'01', x'02', x'03', 'user', x'7B7D', 0)",
-        "stand in no log: 1",
+        "INSERT INTO messages (id, owner, fingerprint, digest, role, raw, packed) VALUES (x'01', '', x'02', x'03', 'user', x'7B7D', 0)",
+        "are in no log: 1",
     ),
     "entries without a conversation": (
         "INSERT INTO entries (conversation, position, message, tokens, created) VALUES (77, 0, 1, 1, 1.0)",
@@ -62,13 +62,17 @@ MENDABLE = {
     ),
     "usage without a session": (
         (
-            "INSERT INTO usage (session, at, model, task, input, output, cache_read, cache_write, cache_write_1h, reasoning) "
-            "VALUES (77, 1.0, '', '', 1, 1, 1, 1, 1, 1)"
+            "INSERT INTO usage (session, owner, at, model, task, input, output, cache_read, cache_write, cache_write_1h, reasoning) "
+            "VALUES (77, '', 1.0, '', '', 1, 1, 1, 1, 1, 1)"
         ),
         "rows without their session",
     ),
 }
 BEYOND_MENDING = {
+    "a message of another owner": (
+        "UPDATE messages SET owner = 'ann' WHERE key = 1",
+        "messages of another owner: 1",
+    ),
     "other bytes": (
         """UPDATE messages SET raw = CAST('{"role":"user","content":"forged"}' AS BLOB) WHERE key = 1""",
         "bytes of m1 are damaged",
@@ -104,8 +108,8 @@ BEYOND_MENDING = {
     ),
     "a fork of the lineage": (
         (
-            "INSERT INTO sessions (id, conversation, parent, kind, started, end_reason, model, title) "
-            "VALUES ('z', 1, 1, 'compression', 9.0, '', '', '')"
+            "INSERT INTO sessions (id, owner, conversation, parent, kind, started, end_reason, model, title) "
+            "VALUES ('z', '', 1, 1, 'compression', 9.0, '', '', '')"
         ),
         "another continuation",
     ),
@@ -238,14 +242,14 @@ def test_a_damaged_record_is_told_with_the_next_step_wherever_it_is_read(damage)
     run(store, damage)
     calls = [
         *(partial(look, name) for name in ("a3", "b") for look in (
-            store.session, store.tip, store.children, store.log_tip, store.ids, store.compactions,
+            store.session, store.tip, store.list_children, store.log_tip, store.ids, store.compactions,
             store.newest_compaction, store.facts, store.pins, partial(store.read_from, start=0),
             partial(store.read, positions=[0, 1]), partial(store.entities, redact=str),
             lambda name: store.search("one", session_id=name), partial(Session.resume, store), partial(export_conversation, store),
             partial(read_talk, store), lambda name: Session.resume(store, name).view(),
         )),
         store.list, store.usage, store.index, store.faults, partial(store.result, "r"), partial(store.search, "one"),
-        partial(store.known_prefix, [bytes(row[0]).hex() for row in rows(store, "SELECT id FROM messages")]),
+        partial(store.find_known_prefix, [bytes(row[0]).hex() for row in rows(store, "SELECT id FROM messages")]),
     ]  # fmt: skip
     told = []
     for call in calls:

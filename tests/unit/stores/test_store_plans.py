@@ -48,7 +48,7 @@ def use_everything(store):
     ):
         look("c2")
     store.compactions("c", undone=True)
-    store.known_prefix(store.ids("c"))
+    store.find_known_prefix(store.ids("c"))
     store.search("seven", session_id="c2")
     store.search("one six")
     store.usage(session_id="c")
