@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Bookkeeper"]
 
 _NOTES = "books"  # the name of the notes that hold books
+_CLOSE_TOKENS = 256  # a size from which a compaction pays need not be known better
 
 
 class _LastRequest(msgspec.Struct, frozen=True):
@@ -125,17 +126,59 @@ class Bookkeeper:
         books = self.books
         if books is None:
             return None
-        warm = self._asked is not None and books.terms.warm(self.now() - self._asked)
-        came = view_tokens if self._asked is None else max(0, view_tokens - self._sent_tokens)
-        self._pending = PricedRequest(
-            view_tokens,
-            min(self._new_tokens + came, view_tokens),
-            static_tokens,
-            kept_tokens,
-            warm,
-            summary_tokens,
+        self._pending = self._price(
+            view_tokens, static_tokens, kept_tokens, summary_tokens, warm=self.is_warm
         )
         return None if self._replaced else weigh(books, self._pending)
+
+    def find_paying_size(
+        self,
+        view_tokens: int,
+        static_tokens: int,
+        kept_tokens: int,
+        summary_tokens: int = 0,
+        *,
+        warm: bool | None = None,
+    ) -> int | None:
+        """Returns from about how many tokens of the next request on a compaction before it would pay; None where none would.
+
+        The view takes `view_tokens` now, and only grows. `warm` says how the cache is then; None for as it is now. It is
+        never more than the true size, and less by a few hundred at most.
+        """
+        books, cached = self.books, self.is_warm if warm is None else warm
+        if books is None or self._replaced:
+            return None
+
+        def compacts(tokens: int) -> bool:
+            request = self._price(tokens, static_tokens, kept_tokens, summary_tokens, warm=cached)
+            return weigh(books, request).compact
+
+        low, high = view_tokens, self._limit_tokens
+        if low >= high or not compacts(high - 1):
+            return None
+        if compacts(low):
+            return low
+        # What comes is written to the cache anyway: the more of it, the sooner a compaction pays.
+        while high - low > _CLOSE_TOKENS:
+            middle = (low + high) // 2
+            low, high = (low, middle) if compacts(middle) else (middle, high)
+        return low
+
+    @property
+    def is_warm(self) -> bool:
+        """True where the provider still has the last request in its cache."""
+        return (
+            self.books is not None
+            and self._asked is not None
+            and self.books.terms.warm(self.now() - self._asked)
+        )
+
+    def _price(
+        self, view_tokens: int, static_tokens: int, kept_tokens: int, summary_tokens: int, *, warm: bool
+    ) -> PricedRequest:
+        came = view_tokens if self._asked is None else max(0, view_tokens - self._sent_tokens)
+        appended = min(self._new_tokens + came, view_tokens)
+        return PricedRequest(view_tokens, appended, static_tokens, kept_tokens, warm, summary_tokens)
 
     def book(self, tokens: int, *, compacted: bool) -> None:
         """Books a request that goes out with so many tokens, after a compaction or as it was."""
@@ -189,6 +232,16 @@ class Bookkeeper:
         units = terms.bill(usage)
         if model != self._model and isinstance(cost, Money) and terms.unit_usd:
             units = float(cost.usd) / terms.unit_usd
+        self._spend(units)
+
+    def spend_unreported(self, view_tokens: int) -> None:
+        """Books what the prompt of a summary cost that was broken off: about the view, read from the cache."""
+        if self.books is not None:
+            self._spend(self.books.terms.read * view_tokens)
+
+    def _spend(self, units: float) -> None:
+        if self.books is None:
+            return
         self.books = spend(self.books, units)
         if self._under_way is not None:
             before = spend(self._under_way.before, units)
@@ -253,7 +306,8 @@ class Bookkeeper:
             books.compactions,
             books.grown_tokens,
         )
-        session.store.put_note(_NOTES, session.row.conversation, msgspec.json.encode(kept))
+        name = session.row.conversation
+        session.store.put_note(_NOTES, name, msgspec.json.encode(kept), session_id=name)
 
     def resume(self) -> None:
         """Goes on with what the store knows: the books, the last request, and whether cached tokens were ever named."""

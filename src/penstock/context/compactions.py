@@ -24,7 +24,7 @@ from penstock.recall.originals import write_original
 from penstock.sessions.completing import find_lacking, find_missed
 from penstock.sessions.drafts import CompactionDraft
 from penstock.sessions.pins import bring_back_pinned
-from penstock.sessions.rewinding import standing_pins
+from penstock.sessions.rewinding import find_standing_pins
 from penstock.sessions.stored_view import read_view
 
 if TYPE_CHECKING:
@@ -69,12 +69,12 @@ async def make_compaction(
     `base` is the view to compact, with its pins, where it is not read now. Raises what the engine raises: TargetTooSmall for a target that cannot be met, EngineFailure where it fails.
     """
     pins = frozenset(session.store.pins(session.id))
-    stays = standing_pins(session.store, session.id)
+    stays = find_standing_pins(session.store, session.id)
     wish = msgspec.structs.replace(
         wish, pins=wish.pins.union(position + 1 for position in stays), dialect=session.row.dialect
     )
     if base is None:
-        base = await in_thread(session.workings.standing, with_pins=True)
+        base = await in_thread(session.workings.read_standing, with_pins=True)
     result = await adapter.compact_view(base.view.wires, base.view.numbers, wish)
     if result is not None:
 

@@ -65,7 +65,7 @@ class EngineAdapter:
     async def compact_view(
         self, view: Sequence[Any], numbers: Sequence[int], wish: CompactionWish
     ) -> Compressed | None:
-        """Returns a compaction with its plan; None where the engine knows lists only, and `compress` is to be asked."""
+        """Returns a compaction with its plan; None for an engine that knows lists only and must be asked through `compress`."""
         with blame_engine(self.engine.name):
             compact_view = self.engine.hosting.compact_view
             return None if compact_view is None else await compact_view(view, numbers, wish)
@@ -80,7 +80,7 @@ class EngineAdapter:
         with blame_engine(self.engine.name):
             made: Any = self.engine.compress(given, tokens, focus)
         if not isinstance(made, list) or not made or not all(isinstance(one, dict) for one in made):
-            raise self._refusal("it is no list of messages")
+            raise self._refusal("it is not a list of messages")
         try:
             wires = made if self._dialect is CHAT else list(self._restore(made, units))
             broken = check(decode_all(self._dialect, wires), self._dialect.rules)

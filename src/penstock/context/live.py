@@ -1,9 +1,10 @@
 """The live context of one session: what the model is sent, kept inside its window. Any host can use it.
 
     context = Context(session, engine, tell)
+    context.begin_turn()                   # a person speaks, or a client asks
     context.append(messages)               # log them, and send them from now on
     await context.fit(beside)              # before a request: compact where it is due or pays
-    context.used(usage, sent_tokens)       # after its answer
+    context.take_usage(usage, sent_tokens) # after its answer
     context.prepare()                      # beside the work: where a compaction is near
     await context.recover(error, …)        # where the provider refused it as too large
 
@@ -29,19 +30,17 @@ from penstock.context.recovery import GiveUp, LowerCap, Shrink, next_step
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role
 from penstock.conversation.speakers import people_in
+from penstock.conversation.view import ViewMessage
 from penstock.conversation.wire import parse_json
-from penstock.engine.compress import run_sync
 from penstock.engine.contract import Beside, CompactionWish
-from penstock.engine.registry import compacts_stored_sessions
 from penstock.engine.threads import in_thread
 from penstock.errors import EngineFailure, PenstockError, ProviderError, StoreConflict, TargetTooSmall
+from penstock.measure.usage import Usage
 from penstock.planning.economics import Why
 from penstock.planning.policy import WAYS_OUT, Compact, Guard, Policy, Trigger, Wait
 from penstock.planning.pressure import Pressure
-from penstock.planning.receipt import NOTHING_TO_DO
 from penstock.providers.address import read_address
 from penstock.providers.presets import PRESETS
-from penstock.sessions.metering import TURN_TASK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -49,19 +48,18 @@ if TYPE_CHECKING:
     from penstock.context.bookkeeping import Bookkeeper
     from penstock.context.compactions import PreparedCompaction
     from penstock.context.events import ContextEvent
-    from penstock.conversation.view import ViewMessage
     from penstock.engine.contract import ContextEngine
-    from penstock.measure.usage import Usage
     from penstock.planning.economics import Weighed
     from penstock.planning.policy import Decision
     from penstock.planning.pressure import Notice
-    from penstock.planning.receipt import Receipt, SummaryCall
+    from penstock.planning.receipt import SummaryCall
+    from penstock.sessions.appending import PreparedMessages
     from penstock.sessions.drafts import CompactionDraft
     from penstock.sessions.session import Session
     from penstock.sessions.stored_view import ViewBase
-    from penstock.stores.values import NewFact, UsageRow
+    from penstock.stores.values import Delivery, NewFact, UsageRow
 
-__all__ = ["Beside", "Context", "RefusedRequest", "tidy"]
+__all__ = ["Beside", "Context", "RefusedRequest"]
 
 _KEPT_TOKENS = 30_000  # of a compaction that pays; keeping less saves more than a better moment does
 _FITS = 0.9  # of the threshold: where what was prepared and what came since take more, all of it is compacted anew
@@ -91,7 +89,7 @@ class Context:
     """The context of one session, compacted by any engine. Not safe to share between tasks.
 
     A host may set `bookkeeper` (prices then decide below the threshold), `before_compaction` (given the facts of the
-    messages that are about to leave) and `on_boundary` (called after each compaction: the beginning of the prompt has
+    messages that are about to leave, or what people demand in all of them where the host leaves) and `on_boundary` (called after each compaction: the beginning of the prompt has
     changed anyway). One that ends with its answer sets `prepares` to False: nothing would be used of what it prepares.
     `outside_tokens` is what stands beside the messages, `compactions` counts those of this process.
     """
@@ -103,9 +101,7 @@ class Context:
         self.compactions = 0
         self.bookkeeper: Bookkeeper | None = None
         self.prepares = True
-        self.before_compaction: Callable[[Sequence[NewFact]], None] = (
-            _do_nothing  # and before all of it is left
-        )
+        self.before_compaction: Callable[[Sequence[NewFact]], None] = _do_nothing
         self.on_boundary: Callable[[], None] = _do_nothing
         self._messages: list[ViewMessage] = []
         self.prefix_end: int | None = None  # how many messages of the view the last compaction has settled
@@ -113,19 +109,27 @@ class Context:
         self._adapter = EngineAdapter(engine, session.row.dialect)
         self._counted = 0  # tokens of the view, as we count them
         self._reserved_output_tokens = 0
-        self._failed_writers: set[str] = (
-            set()
-        )  # models for summaries of which a person was told that they fail
+        # Models for summaries of which a person was told that they fail.
+        self._failed_writers: set[str] = set()
+        self._tried_end = 0  # messages of the view when the model last asked for a compaction of it
+        # Compactions in this turn after refusals; None where the host names no turns.
+        self._shrunk: int | None = None
         self._rests_below = 0  # tokens at which an engine that failed is asked again
         self._beside = Beside()
         self._reported: list[int] = []  # prompts of the last requests
         self._prepared: asyncio.Task[PreparedCompaction] | None = None
         self._dropped: asyncio.Task[PreparedCompaction] | None = None  # not wanted any more; may still run
-        self._listings: dict[
-            tuple[str, str], int
-        ] = {}  # by model and address: how often its window was asked for
+        # By model and address: how often its window was asked for.
+        self._listings: dict[tuple[str, str], int] = {}
         self._pressure = self._new_pressure()
         self._load()
+
+    def begin_turn(self) -> None:
+        """Before a turn, however many requests it takes: `compression.max_attempts` counts within it.
+
+        A host that never says so has turns of one request.
+        """
+        self._shrunk = 0
 
     # What is sent, and how much it is.
 
@@ -134,11 +138,27 @@ class Context:
         """The messages of the next request."""
         return [message.wire for message in self._messages]
 
+    @property
+    def messages(self) -> Sequence[ViewMessage]:
+        """The messages of the next request, each with its place in the log."""
+        return self._messages
+
     def append(self, messages: Sequence[Any], *, keep_results: bool = False) -> None:
         """Logs messages, and sends them from now on. With `keep_results`, large tool results are kept in the store."""
-        logged = self.session.workings.log_messages(messages, keep_results=keep_results)
-        self._messages += logged
-        self._counted += self._weigh(logged)
+        self.append_prepared(self.session.workings.prepare(messages, keep_results=keep_results))
+
+    def append_prepared(
+        self,
+        prepared: PreparedMessages,
+        *,
+        delivery: Delivery | None = None,
+        queued_upto: int | None = None,
+    ) -> None:
+        """As `append`, with messages that the host has read already; the rest as `Store.deliver` takes it."""
+        self._messages += self.session.workings.log_prepared(
+            prepared, delivery=delivery, queued_upto=queued_upto
+        )
+        self._counted += prepared.tokens
 
     def restore_bytes(self, messages: Sequence[Any]) -> list[Any]:
         """Returns the messages of a request; those that are still the objects of the view go out as they were logged."""
@@ -159,8 +179,25 @@ class Context:
             self.bookkeeper.resume()
         return True
 
+    def follow(self) -> list[Any]:
+        """Takes in what another process has logged meanwhile, where it has compacted nothing; returns those messages.
+
+        Costs what was added, unlike `catch_up`. The caller knows by `Store.standing` that the view in force is the same.
+        """
+        length = self.session.workings.tip.length
+        self._drop_prepared()
+        self.session.refresh()
+        self.session.workings.forget_report()
+        entries = self.session.store.read_from(self.session.id, length)
+        new = [ViewMessage(parse_json(entry.raw), entry.raw, entry.position) for entry in entries]
+        self._messages += new
+        self._counted += self._weigh(new)
+        if self.bookkeeper is not None:
+            self.bookkeeper.resume()
+        return [message.wire for message in new]
+
     def read_log(self) -> list[Any]:
-        """Returns every message of the log, also those that a compaction took out of the view."""
+        """Returns every message of the log, including those that a compaction took out of the view."""
         if self.prefix_end is None:
             return self.view
         entries = self.session.store.read_from(self.session.id, 0)
@@ -172,8 +209,8 @@ class Context:
         return self._counted + self.outside_tokens
 
     def tokens(self) -> int:
-        """Tokens that the provider would report for it: what it reported last, and what came since."""
-        return self.session.workings.expected(self.counted)
+        """Returns the tokens that the provider would report for it: what it reported last, and what came since."""
+        return self.session.workings.expect_tokens(self.counted)
 
     def weigh(self, beside: Beside) -> None:
         """Counts what stands beside the messages of the next request."""
@@ -230,7 +267,7 @@ class Context:
             return
 
     def reserve_output(self, tokens: int) -> None:
-        """Keeps room for answers of so many tokens, where the engine knows of such room. Raises EngineFailure."""
+        """Keeps room for answers of so many tokens, if the engine can. Raises EngineFailure."""
         self._adapter.reserve_output(tokens)
         self._reserved_output_tokens = tokens
         self._follow_limits()
@@ -263,7 +300,57 @@ class Context:
         if self.bookkeeper is not None:
             self.bookkeeper.book(self.tokens(), compacted=self.compactions > before)
 
-    def used(self, usage: Usage, sent_tokens: int, *, names_cache: bool = True) -> UsageRow:
+    async def tidy(self) -> PreparedCompaction | None:
+        """Before a message is taken in: compacts a view that has reached `compression.hygiene_threshold` of the window.
+
+        The safety net of a host whose conversations are picked up again after hours; no model is asked. It goes by the
+        prompt that the provider reported last with what was logged since, else by our estimate, and leaves fewer than four
+        messages alone. None where nothing was due, or could be made smaller; the person is told where the engine fails.
+        """
+        tokens = self.tokens()
+        decision = self.policy.hygiene(tokens, len(self.session), Guard(fires_from_tokens=self._rests_below))
+        if not isinstance(decision, Compact):
+            return None
+        try:
+            made = await self._compact_as_decided(decision, tokens, None)
+        except (EngineFailure, TargetTooSmall) as error:
+            made = None
+            self._tell(Noticed("warn", f"{error}; the conversation goes on as it is"))
+        if made is None:
+            self._rests_below = int(tokens * _REST)
+        return made
+
+    def pass_on(self, beside: Beside | None = None) -> None:
+        """Before a request that goes out with the view as it is: books it. For a host that knows by `find_due_size` that it may."""
+        if beside is not None:
+            self.weigh(beside)
+        if self.bookkeeper is not None:
+            tokens = self.tokens()
+            self._weigh_prices(tokens)
+            self.bookkeeper.book(tokens, compacted=False)
+
+    def find_due_size(self, *, warm: bool | None = None) -> int | None:
+        """Returns from how many tokens on the next request may be compacted by `fit`; None where none ever is.
+
+        By the threshold, or by prices where those come first, with the provider's cache as it is now, or warm or cold as
+        the caller says. An engine that does not tell when it is due has to be asked each time: 0.
+        """
+        hosting = self.engine.hosting
+        if not self.session.settings.compression.enabled:
+            return None
+        if hosting.is_due is None:
+            return 0
+        due = max(self.policy.budgets.threshold_tokens, self._rests_below)
+        kept = self._count_kept_where_it_pays()
+        if self.bookkeeper is None or kept is None:
+            return due
+        tokens = self.tokens()
+        pays = self.bookkeeper.find_paying_size(
+            tokens, self._count_static(tokens), kept, hosting.summary_tokens, warm=warm
+        )
+        return due if pays is None else min(due, pays)
+
+    def take_usage(self, usage: Usage, sent_tokens: int, *, names_cache: bool = True) -> UsageRow:
         """After an answer: books what it used, and learns from it. `sent_tokens` is what we expected of the request.
 
         `names_cache` is False where the provider's report has no field for cached tokens.
@@ -289,6 +376,10 @@ class Context:
             )
         return row
 
+    def lose(self) -> None:
+        """After a request that was broken off: the provider may have billed it, and sums with it say "at least"."""
+        self.session.record_usage(Usage())
+
     async def recover(
         self, error: ProviderError, refused: RefusedRequest, beside: Callable[[], Beside]
     ) -> int | None:
@@ -304,6 +395,7 @@ class Context:
             sent_tokens=refused.tokens,
             max_output_tokens=refused.max_output_tokens,
             attempt=refused.attempt,
+            shrunk=self._shrunk or 0,
         )
         if isinstance(step, GiveUp):
             if not step.why:
@@ -318,6 +410,8 @@ class Context:
         if session.learn_window(error.failure):
             self.fit_window(session.window.tokens)
             self.weigh(beside())
+        if self._shrunk is not None:
+            self._shrunk += 1
         await self._shrink(error, step, refused, scale, beside)
         self.weigh(beside())
         return refused.max_output_tokens
@@ -392,21 +486,49 @@ class Context:
     def _wish_for(self, decision: Compact) -> CompactionWish:
         if decision.trigger is Trigger.ECONOMY:
             return CompactionWish(
-                target_tokens=self.session.workings.count_reported(self._kept_where_it_pays() or 0) or None,
+                target_tokens=self.session.workings.count_reported(self._count_kept_where_it_pays() or 0)
+                or None,
                 may_call_model=decision.may_call_model,
                 trigger=decision.trigger,
             )
-        return CompactionWish(may_call_model=decision.may_call_model, trigger=decision.trigger)
+        return CompactionWish(
+            target_tokens=self._limit_target(),
+            may_call_model=decision.may_call_model,
+            trigger=decision.trigger,
+        )
+
+    def _limit_target(self) -> int | None:
+        """Returns the most that the messages may take after a compaction at the threshold; None for the engine's own target.
+
+        Less than that is kept where prices are known and no model is asked: what is kept is paid for with each request. So it
+        is where large tools leave little room below the threshold: half of it is for what comes next.
+        """
+        hosting, workings = self.engine.hosting, self.session.workings
+        if hosting.kept_tokens is None:
+            return None
+        own = wanted = workings.count_reported(hosting.kept_tokens)
+        books = None if self.bookkeeper is None else self.bookkeeper.books
+        if books is not None and not hosting.summary_tokens:
+            wanted = min(own, workings.count_reported(_KEPT_TOKENS))
+        half = (workings.count_reported(self.engine.threshold_tokens) - self.outside_tokens) // 2
+        if half >= 1:
+            wanted = min(wanted, half)
+        return wanted if wanted < own else None
 
     def _weigh_prices(self, tokens: int) -> Weighed | None:
-        kept = self._kept_where_it_pays()
+        kept = self._count_kept_where_it_pays()
         if self.bookkeeper is None or kept is None:
             return None
-        static = tokens * self.outside_tokens // max(1, self.counted)  # in the provider's tokens, as the rest
-        return self.bookkeeper.weigh(tokens, static, kept, self.engine.hosting.summary_tokens)
+        return self.bookkeeper.weigh(
+            tokens, self._count_static(tokens), kept, self.engine.hosting.summary_tokens
+        )
 
-    def _kept_where_it_pays(self) -> int | None:
-        """Tokens that a compaction made for the price leaves: fewer than at the threshold of a large window."""
+    def _count_static(self, tokens: int) -> int:
+        """Returns the tokens that stand beside the messages in a request of so many, in the provider's tokens as these."""
+        return tokens * self.outside_tokens // max(1, self.counted)
+
+    def _count_kept_where_it_pays(self) -> int | None:
+        """Returns the tokens that a compaction made for the price leaves: fewer than at the threshold of a large window."""
         kept = self.engine.hosting.kept_tokens
         return None if kept is None else min(_KEPT_TOKENS, kept)
 
@@ -456,15 +578,18 @@ class Context:
         started = time.monotonic()
         made = await self._take_prepared(reason, wish, tokens)
         waited = time.monotonic() - started
+        if made.draft is None and wish.trigger is Trigger.MANUAL:
+            return None  # to have looked by hand says nothing of what the next automatic pass will save
         self._try_to_tell(lambda: self._adapter.settle(made.receipt, tokens))
         if made.draft is None:
             return None
         old_id = self.session.id
-        # An engine that only gives a list tells no facts of what leaves.
-        self._leave_to_memory(made.draft.facts or self.session.workings.list_demands)
+        if self.before_compaction is not _do_nothing:
+            # An engine that only gives a list tells no facts of what leaves.
+            self._leave_to_memory(made.draft.facts or self.session.workings.list_demands)
         try:
             why = weighed.to_dict() if weighed is not None else {"reason": reason}
-            self.session.workings.commit_draft(made.draft, why, wish.trigger)
+            await self._commit(made.draft, why, wish.trigger)
         except StoreConflict:  # another process was quicker: its compaction is the view now
             self.session.refresh()
             self._load()
@@ -482,6 +607,10 @@ class Context:
         self._tell(Compacted(made.receipt, reason, waited))
         self._tell_fallback(made.receipt.summary_call)
         return made
+
+    async def _commit(self, draft: CompactionDraft, why: Mapping[str, Any], trigger: Trigger) -> None:
+        """Commits a draft, at once: nothing may be logged meanwhile. A host that sees to that itself may do it in a thread."""
+        self.session.workings.commit_draft(draft, why, trigger)
 
     def _tell_fallback(self, call: SummaryCall) -> None:
         """Tells a person, once for each model, that the one they chose for summaries fails and another steps in."""
@@ -517,14 +646,21 @@ class Context:
         except TargetTooSmall:
             return None
 
+    def judge_wish_of_model(self) -> Decision:
+        """Returns whether a compaction that the model asks for is made; there must be something new to compact."""
+        settled = max(self.prefix_end or 0, self._tried_end)
+        new = self._weigh(self._messages[settled:]) if settled else None
+        return self.policy.by_model(new)
+
     async def compact_for_model(self, focus: str) -> None:
         """Compacts because the model asked, about a topic where it names one. Nothing happens where nothing is to gain.
 
         Raises nothing that compacting does: the person is told of a failure, and the conversation goes on.
         """
-        decision = self.policy.by_model()
+        decision = self.judge_wish_of_model()
         if not isinstance(decision, Compact):
             return
+        self._tried_end = len(self._messages)
         try:
             await self.compact(
                 decision.reason,
@@ -538,7 +674,7 @@ class Context:
         """Returns the numbers of the messages from the last so many requests on."""
         if not count:
             return frozenset()
-        view = self.session.workings.standing().view
+        view = self.session.workings.read_standing().view
         messages = decode_all(dialect_named(self.session.row.dialect), view.wires)
         asked = people_in(messages)
         first = asked[-count] if len(asked) >= count else 0
@@ -550,12 +686,17 @@ class Context:
         done = self.session.undo()
         if done:
             before = self.tokens()
-            self.session.refresh()
-            self._try_to_tell(lambda: self._adapter.start(self.session.id))
-            self._load()
+            self.reload()
             if self.bookkeeper is not None:
                 self.bookkeeper.replace_view(before, self.tokens())
         return done
+
+    def reload(self) -> None:
+        """Goes to the view as the session has it now: a host has rewound it, or recorded another one."""
+        self._drop_prepared()
+        self.session.refresh()
+        self._try_to_tell(lambda: self._adapter.start(self.session.id))
+        self._load()
 
     def leave(self) -> None:
         """Lets memory take what must outlive the conversation, before the host ends it or goes to another one."""
@@ -591,11 +732,15 @@ class Context:
             self._prepare()
 
     def _prepare(self) -> None:
-        wish = CompactionWish(trigger=Trigger.BACKGROUND)
-        base = self.session.workings.standing(
-            with_pins=True
-        )  # now: an answer may be logged before a thread reads
+        wish = CompactionWish(target_tokens=self._limit_target(), trigger=Trigger.BACKGROUND)
+        # The view as it stands now: an answer may be logged before a thread reads it.
+        base = self.session.workings.read_standing(with_pins=True)
         self._prepared = asyncio.ensure_future(self._make_beside(wish, self.tokens(), base))
+
+    async def wait_prepared(self) -> None:
+        """Waits until what is being prepared is ready. For a host with nothing else to do, as between two turns."""
+        if self._prepared is not None:
+            await asyncio.wait([self._prepared])
 
     async def _make_beside(self, wish: CompactionWish, tokens: int, base: ViewBase) -> PreparedCompaction:
         return await note_lacking(await self._make(wish, tokens, base))
@@ -607,7 +752,7 @@ class Context:
         usable = (
             prepared is not None
             and not prepared.cancelled()
-            and (wish.is_plain or self._will_do(prepared, wish))
+            and (self._is_as_prepared(wish) or self._will_do(prepared, wish))
         )
         # In an emergency nobody waits for a model that may be writing.
         if prepared is not None and usable and (prepared.done() or wish.may_call_model):
@@ -618,7 +763,11 @@ class Context:
                 if self._still_fits(made) and (made.draft is not None or not wish.trigger.forces):
                     return await self._complete(made)
             except PenstockError as error:
-                self._tell(Noticed("warn", f"what was being prepared failed and is made anew: {error}"))
+                self._tell(
+                    Noticed(
+                        "warn", f"the compaction that was being prepared failed and is made again: {error}"
+                    )
+                )
         elif prepared is not None:
             self._dropped = prepared
         self._tell(Compacting(reason))
@@ -626,9 +775,14 @@ class Context:
 
     async def _complete(self, made: PreparedCompaction) -> PreparedCompaction:
         """Returns what was prepared with what the agent has used since, where that fits, too."""
-        later = self._logged_since(made.log_length)
+        later = self._list_logged_since(made.log_length)
         completed = await in_thread(complete_compaction, self.session, made, later)
         return completed if self._still_fits(completed) else made
+
+    def _is_as_prepared(self, wish: CompactionWish) -> bool:
+        """Returns True where a compaction that was prepared is just what is wished for."""
+        limited = wish.target_tokens is not None and wish.target_tokens == self._limit_target()
+        return wish.is_plain or (limited and not wish.focus and not wish.pins)
 
     def _will_do(self, prepared: asyncio.Task[PreparedCompaction], wish: CompactionWish) -> bool:
         """Returns True where what was prepared is ready and no larger than is wished for: it is paid for already."""
@@ -649,10 +803,14 @@ class Context:
         return await make_compaction(self.session, self._adapter, wish, tokens, base)
 
     def _book_summary(self, model: str, usage: Usage) -> None:
-        """Books what a summary cost, also one that is never put in place."""
+        """Books what a summary cost, even one that was broken off or is never put in place."""
         self.session.workings.book_summary(model, usage)
-        if self.bookkeeper is not None:
+        if self.bookkeeper is None:
+            return
+        if usage.total_tokens:
             self.bookkeeper.spend(model, usage)
+        else:
+            self.bookkeeper.spend_unreported(self.tokens())
 
     def _still_fits(self, made: PreparedCompaction) -> bool:
         """Returns True where what was prepared still holds: the same pins, and room for what came since."""
@@ -660,11 +818,11 @@ class Context:
             return False
         if made.draft is None:
             return len(self.session) == made.log_length
-        later = self._logged_since(made.log_length)
+        later = self._list_logged_since(made.log_length)
         counted = made.view_tokens + self._weigh(later) + self.outside_tokens
         return counted < _FITS * self.session.workings.count_reported(self.engine.threshold_tokens)
 
-    def _logged_since(self, length: int) -> list[ViewMessage]:
+    def _list_logged_since(self, length: int) -> list[ViewMessage]:
         """Returns the messages of the view that were logged since the log was so long."""
         return self._messages[len(self._messages) - (len(self.session) - length) :]
 
@@ -680,22 +838,23 @@ class Context:
 
     def _take(self, draft: CompactionDraft, tokens: int) -> None:
         """The view of a compaction that was committed, and behind it what was said since it was begun."""
-        later = self._logged_since(draft.base.tip.length)
-        if (
-            self.session.workings.is_behind()
-        ):  # another process has said something: what is sent is what is logged
+        later = self._list_logged_since(draft.base.tip.length)
+        if self.session.workings.is_behind():
+            # Another process has said something: what is sent is what is logged.
             self.session.refresh()
             self._load()
             return
         self._messages = [*draft.messages, *later]
+        self._tried_end = 0
         self._counted = tokens + self._weigh(later)
         self.prefix_end = len(draft.messages)
 
     def _load(self) -> None:
-        standing = self.session.workings.standing()
+        standing = self.session.workings.read_standing()
         self.prefix_end = standing.prefix_end or None
         # What a killed process left broken in the middle of the log is mended in the view, as in `Session.view`.
         self._messages = standing.view.mend()
+        self._tried_end = 0
         self._counted = self._weigh(self._messages)
 
     def _leave_to_memory(self, facts: Sequence[NewFact] | Callable[[], Sequence[NewFact]]) -> None:
@@ -738,59 +897,3 @@ def _may_listing_know_more(session: Session) -> bool:
     published = (read_address(preset.base_url) for preset in PRESETS.values() if preset.base_url)
     hosts = {address.hostname for address in published if not address.loopback}
     return source != "table" or read_address(session.endpoint).hostname not in hosts
-
-
-def tidy(
-    session: Session,
-    engine: ContextEngine | None = None,
-    *,
-    reported_tokens: int | None = None,
-    before_compaction: Callable[[Sequence[NewFact]], None] | None = None,
-) -> Receipt | None:
-    """Compacts a resumed session that has reached `compression.hygiene_threshold` of its window; None where it has not.
-
-    The safety net of any host, before a message reaches the model; no model is asked for a summary. `reported_tokens` is
-    what the provider reported last, where the caller knows; else the store is asked. A conversation of fewer than four
-    messages is left alone. `engine` is the session's, told of its model; its session need not have started. It is needed
-    where it is not one that `Session.compact` knows: without it, such a session waits for its first request.
-    `before_compaction` is given what people demand in the view first. Raises what it raises, EngineFailure where that
-    engine fails, and what `Session.compact` raises.
-    """
-    policy = Policy.of(session.settings.compression, session.window.tokens)
-    tokens = _last_reported_tokens(session) if reported_tokens is None else reported_tokens
-    decision = policy.hygiene(tokens, len(session))
-    if not isinstance(decision, Compact):
-        return None
-    if before_compaction is not None:
-        before_compaction(session.workings.list_demands())
-    if compacts_stored_sessions(session.settings.context.engine):
-        receipt = session.compact(trigger=decision.trigger).receipt
-    elif engine is not None:
-        receipt = run_sync(_compact_stored(session, engine, tokens, decision.reason, decision.trigger))
-    else:
-        return None
-    return None if receipt.outcome == NOTHING_TO_DO else receipt
-
-
-async def _compact_stored(
-    session: Session, engine: ContextEngine, tokens: int, reason: str, trigger: Trigger
-) -> Receipt:
-    """Compacts and commits, with any engine and without a live context."""
-    adapter = EngineAdapter(engine, session.row.dialect)
-    wish = CompactionWish(may_call_model=False, trigger=trigger)
-    made = await make_compaction(session, adapter, wish, tokens)
-    if made.draft is not None:
-        session.workings.commit_draft(made.draft, {"reason": reason}, trigger)
-    adapter.settle(made.receipt, tokens)
-    return made.receipt
-
-
-def _last_reported_tokens(session: Session) -> int:
-    """Returns the prompt that the provider reported for the last request of the present view, else our estimate.
-
-    Never less than the estimate: tool results may have come since.
-    """
-    newest = session.store.newest_compaction(session.id)
-    rows = session.store.usage(session_id=session.id, since=0.0 if newest is None else newest.created)
-    turns = [row.usage.prompt_tokens for row in rows if row.task == TURN_TASK and row.usage.prompt_tokens]
-    return max([session.estimate(), *turns[-1:]])

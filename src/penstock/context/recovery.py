@@ -33,7 +33,7 @@ class Shrink(msgspec.Struct, frozen=True):
     """Compact, prompt and all, and ask again. `reason` is the policy's."""
 
     sent_tokens: int
-    """What was refused."""
+    """The request that was refused."""
     most_tokens: int
     """The most that may be sent now; always less than what was refused."""
     reason: str
@@ -63,16 +63,25 @@ Step: TypeAlias = Shrink | LowerCap | GiveUp
 
 
 def next_step(
-    failure: ErrorClass, policy: Policy, *, sent_tokens: int, max_output_tokens: int | None, attempt: int
+    failure: ErrorClass,
+    policy: Policy,
+    *,
+    sent_tokens: int,
+    max_output_tokens: int | None,
+    attempt: int,
+    shrunk: int = 0,
 ) -> Step:
-    """Returns the step after the `attempt`-th refusal (from 1) of a request of which `sent_tokens` were expected."""
+    """Returns the step after the `attempt`-th refusal (from 1) of a request of which `sent_tokens` were expected.
+
+    `shrunk` is how often the turn was compacted after refusals already, of this request and those before it.
+    """
     if failure.kind not in _TOO_LARGE:
         return GiveUp()
     if failure.kind is ErrorKind.OUTPUT_CAP_TOO_LARGE and attempt <= policy.settings.max_attempts:
         cap = _cap(failure, sent_tokens, max_output_tokens)
         if cap >= _LEAST_CAP:
             return LowerCap(cap)
-    decision = policy.overflow(attempt)
+    decision = policy.overflow(max(attempt, shrunk + 1))
     if isinstance(decision, Compact):
         sent = max(sent_tokens, failure.prompt_tokens or 0)
         return Shrink(sent, _find_most(failure, sent, max_output_tokens), decision.reason)

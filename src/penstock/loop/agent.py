@@ -1,6 +1,6 @@
 """The agent's loop: ask, run the tools, log, keep inside the window, and again, until the model has nothing to call.
 
-    agent = Agent(context, model, equipment, tell)      # penstock.agent.assembly puts one together
+    agent = Agent(context, model, equipment, tell)      # penstock.loop.assembly puts one together
     ended = await agent.turn("Find out why the tests fail.")
 
 Everything that happens is told to `tell` as it happens. Everything said is in the log before the next step begins, so
@@ -20,14 +20,15 @@ from penstock.accounts.status import Status
 from penstock.accounts.window import Fill, measure_fill
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role, ToolCall, ToolResult
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, ProviderError
+from penstock.loop.approvals import Approvals  # noqa: TC001 - a struct's field types are read at run time
 from penstock.loop.asking import Asking
 from penstock.loop.calls import ToolCalls
 from penstock.loop.events import Noticed, TurnEnded
-from penstock.loop.mcp import McpServers  # noqa: TC001 - a struct's field types are read at run time
+from penstock.loop.mcp import McpServers  # noqa: TC001 - as above
 from penstock.loop.system_prompt import FrozenPrompt  # noqa: TC001 - as above
 from penstock.loop.tools import Toolbox, ToolContext  # noqa: TC001 - as above
-from penstock.loop.wire import is_whole, results_in, sound_calls
+from penstock.loop.wire import is_whole, mend_calls, results_in, write_user_message
 from penstock.measure.tokens import tokenizer_for
 from penstock.providers.exchange import Finish
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from penstock.loop.events import AgentEvent
     from penstock.providers.exchange import Answer, StreamingModel
     from penstock.sessions.session import Session
+    from penstock.stores.values import Delivery
+    from penstock.transfer.convert import Picture
 
 __all__ = ["Agent", "Equipment", "TurnLimits"]
 
@@ -61,15 +64,20 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
 class Equipment(msgspec.Struct, frozen=True, kw_only=True):
     """All that an agent works with beside its model: tools and what they are given, its prompt, its servers and limits.
 
-    `provider` is the name of the model's provider, where it has one.
+    `provider` is the name of the model's provider, where it has one. `approvals` are those that the tools ask.
     """
 
     toolbox: Toolbox
     tools: ToolContext
+    approvals: Approvals
     prompt: FrozenPrompt
     provider: str = ""
     servers: McpServers | None = None
     limits: TurnLimits = TurnLimits()
+
+
+def _hear_nothing() -> None:
+    """For hosts whose people wait for the answer."""
 
 
 class Agent:
@@ -84,7 +92,9 @@ class Agent:
     ) -> None:
         self.context = context
         self.prompt = equipment.prompt
+        self.approvals = equipment.approvals
         self.limits = equipment.limits
+        self.hear_more: Callable[[], None] = _hear_nothing
         self._servers = equipment.servers
         self._connected = equipment.servers is None
         self._tell = tell
@@ -108,20 +118,41 @@ class Agent:
         """The conversation."""
         return self.context.session
 
-    async def turn(self, text: str) -> TurnEnded:
+    async def turn(self, text: str, pictures: Sequence[Picture] = ()) -> TurnEnded:
         """Answers a person: all the requests and tool calls that it takes. Never raises for what a provider does."""
-        started, self._stopped = time.monotonic(), False
-        self.calls.begin_turn()
         self._catch_up()
-        self.log([self._dialect.text_message(Role.USER, text)])
-        steps, most = 0, self.limits.steps
+        self.hear(text, pictures)
+        return await self.answer()
+
+    def hear(
+        self,
+        text: str,
+        pictures: Sequence[Picture] = (),
+        *,
+        delivery: Delivery | None = None,
+        queued_upto: int | None = None,
+    ) -> None:
+        """Logs what a person says, to be answered by `answer`; the rest as `Store.deliver` takes it."""
+        wire = write_user_message(self._dialect.name, text, pictures)
+        prepared = self.session.workings.prepare([wire])
+        self.context.append_prepared(prepared, delivery=delivery, queued_upto=queued_upto)
+
+    async def answer(self) -> TurnEnded:
+        """Answers what was said last, as `turn` does.
+
+        `hear_more` of the host is called between two requests: it may log what people say meanwhile.
+        """
+        started, self._stopped = time.monotonic(), False
+        self.context.begin_turn()
+        self.calls.begin_turn()
+        steps, most, may_pass = 0, self.limits.steps, False
         reason, what = "steps", f"the limit of {most:,} requests in one turn was reached"
         try:
             await self._interruptible(self.connect())
             while steps < most:
                 steps += 1
                 answer = await self._interruptible(self.asking.ask(steps, self.limits.max_output_tokens))
-                self.log(sound_calls(self._dialect.name, answer.wires))
+                self.log(mend_calls(self._dialect.name, answer.wires))
                 if not answer.calls:
                     self.asking.tell_ending(answer)
                     reason, what = "done", ""
@@ -129,6 +160,7 @@ class Agent:
                 await self._run(answer)
                 if (focus := self.calls.take_compaction()) is not None:
                     await self._interruptible(self.context.compact_for_model(focus))
+                self.hear_more()
         except asyncio.CancelledError:
             if not self._stopped:
                 raise
@@ -136,8 +168,9 @@ class Agent:
             self._log_unfinished(_INTERRUPTED, even_nothing=True)
         except PenstockError as error:
             reason, what = "failed", str(error)
+            may_pass = isinstance(error, ProviderError) and error.failure.kind.transient
             self._log_unfinished(_CUT_OFF, even_nothing=False)
-        ended = TurnEnded(reason, steps, time.monotonic() - started, what)
+        ended = TurnEnded(reason, steps, time.monotonic() - started, what, may_pass)
         self._tell(ended)
         return ended
 
@@ -181,7 +214,7 @@ class Agent:
             window_tokens=context.engine.context_length,
             threshold_tokens=context.engine.threshold_tokens,
             spending=sum_requests(session.store.usage(session_id=session.id)),
-            compactions=len(session.store.compactions(session.id)),
+            compactions=sum(not row.is_rewind for row in session.store.compactions(session.id)),
             caching=str(self.asking.caching),
         )
 
@@ -243,6 +276,11 @@ class Agent:
                 Noticed("warn", "this conversation went on elsewhere meanwhile; all of it is known now")
             )
             self.close_open_calls()
+
+    def follow(self) -> None:
+        """Takes in what another process has said in this conversation, where it has compacted nothing. For hosts that know."""
+        self.calls.note(self.context.follow())
+        self.close_open_calls()
 
     def _log_unfinished(self, note: str, *, even_nothing: bool) -> None:
         """Logs what was said of an answer that did not come to its end, and why: the person has seen it."""

@@ -1,5 +1,5 @@
 """Approvals: reading is free; writes, commands and calls of foreign servers are allowed by a rule, by `--yes`, or
-by a person who is asked.
+by a person who is asked: once, for the session or for the project.
 
     terminal                   every command
     terminal(git status*)      commands that begin so
@@ -16,8 +16,9 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -26,6 +27,7 @@ from penstock.loop.globs import compile_glob
 
 __all__ = [
     "Access",
+    "ApprovalBook",
     "ApprovalReply",
     "ApprovalRule",
     "Approvals",
@@ -75,7 +77,7 @@ class ApprovalRule(msgspec.Struct, frozen=True):
     exact: bool = False
 
     def allows(self, asked: Permission) -> bool:
-        """True for calls of this tool with such a subject."""
+        """Returns True for calls of this tool with such a subject."""
         if not compile_glob(self.tool).matches(asked.tool):
             return False
         if self.pattern is None or self.pattern == asked.subject:
@@ -101,6 +103,7 @@ class ApprovalReply(StrEnum):
 
     ONCE = "once"
     SESSION = "session"
+    PROJECT = "project"
     NO = "no"
 
 
@@ -108,11 +111,11 @@ Ask: TypeAlias = Callable[[Permission], Awaitable[ApprovalReply]]
 
 
 def read_rule(text: str) -> ApprovalRule:
-    """A rule as people write it. Raises SettingsError for what is none."""
+    """Parses a rule as people write it. Raises SettingsError for anything else."""
     match = _RULE.fullmatch(text.strip())
     if match is None:
         raise SettingsError(
-            f"{text!r} is no rule of approval; write a tool, or a tool and a pattern such as terminal(git status*)"
+            f"{text!r} is not an approval rule; write a tool, or a tool and a pattern such as terminal(git status*)"
         )
     return ApprovalRule(match["tool"], match["pattern"])
 
@@ -129,18 +132,38 @@ def decide(asked: Permission, rules: tuple[ApprovalRule, ...], *, yes: bool = Fa
     return None
 
 
-class Approvals:
-    """The approvals of one session: its rules, what a person has allowed in it, and how to ask.
+class ApprovalBook(Protocol):
+    """Approvals that outlive a session: `penstock.loop.project_approvals` keeps those of a project."""
 
-    Without `ask` (a script, a pipe) what no rule allows is refused. One question is asked at a time.
+    def rules(self) -> tuple[ApprovalRule, ...]:
+        """Returns what is allowed now."""
+
+    def add(self, rule: ApprovalRule) -> None:
+        """Allows this from now on. Raises OSError where it cannot be kept."""
+
+    def remove(self, rule: ApprovalRule) -> bool:
+        """Takes it back; returns whether it was there. Raises OSError where that cannot be kept."""
+
+
+class Approvals:
+    """The approvals of one session: its rules, what a person has allowed in it and in its project, and how to ask.
+
+    Without `ask` (a script, a pipe) what no rule allows is refused. One question is asked at a time. Without `project`,
+    what is allowed for the project is allowed for the session.
     """
 
     def __init__(
-        self, *, rules: tuple[ApprovalRule, ...] = (), yes: bool = False, ask: Ask | None = None
+        self,
+        *,
+        rules: tuple[ApprovalRule, ...] = (),
+        yes: bool = False,
+        ask: Ask | None = None,
+        project: ApprovalBook | None = None,
     ) -> None:
         self.rules = rules
         self.remembered: tuple[ApprovalRule, ...] = ()
-        self._yes = yes
+        self.project = project
+        self.yes = yes
         self._ask = ask
         self._asking = asyncio.Lock()
 
@@ -151,7 +174,7 @@ class Approvals:
         if self._ask is None:
             return Decision(
                 allowed=False,
-                reason="nobody is there to be asked, and no rule allows it "
+                reason="there is no one to ask, and no rule allows it "
                 f"(--yes would, or a rule for {asked.tool})",
             )
         async with self._asking:
@@ -164,11 +187,24 @@ class Approvals:
         """Allow what the rule says from now on, in this session."""
         self.remembered = (*self.remembered, rule)
 
+    def forget(self, rule: ApprovalRule) -> bool:
+        """Takes back what a person allowed; returns whether it was allowed. Raises OSError where that cannot be kept."""
+        found = rule in self.remembered
+        self.remembered = tuple(one for one in self.remembered if one != rule)
+        return (self.project is not None and self.project.remove(rule)) or found
+
     def _decide(self, asked: Permission) -> Decision | None:
-        return decide(asked, (*self.rules, *self.remembered), yes=self._yes)
+        decision = decide(asked, (*self.rules, *self.remembered), yes=self.yes)
+        if decision is None and self.project is not None:
+            decision = decide(asked, self.project.rules())
+        return decision
 
     def _take_reply(self, asked: Permission, reply: ApprovalReply) -> Decision:
-        if reply is ApprovalReply.SESSION:
+        if reply is ApprovalReply.PROJECT and self.project is not None:
+            with suppress(OSError):  # then it holds for this session
+                self.project.add(asked.rule)
+                return Decision(allowed=True, reason="the user allowed it in this project")
+        if reply in (ApprovalReply.SESSION, ApprovalReply.PROJECT):
             self.remember(asked.rule)
             return Decision(allowed=True, reason="the user allowed it for this session")
         if reply is ApprovalReply.ONCE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
@@ -120,12 +121,17 @@ class Asking:
             self._tell(Asked(step, sent_tokens, context.engine.context_length))
             try:
                 answer = await self._stream(beside, cap)
+            except asyncio.CancelledError:
+                context.lose()
+                raise
             except ProviderError as error:
+                if error.failure.may_be_billed:
+                    context.lose()
                 attempt += 1
                 cap = await context.recover(error, RefusedRequest(sent_tokens, cap, attempt), self.beside)
                 beside = self.beside()
                 continue
-            row = context.used(answer.usage, sent_tokens, names_cache=answer.names_cache)
+            row = context.take_usage(answer.usage, sent_tokens, names_cache=answer.names_cache)
             context.prepare()
             prompt_tokens = answer.usage.prompt_tokens or sent_tokens
             self._tell(Used(answer.usage, row.cost, prompt_tokens, context.engine.context_length))
@@ -171,7 +177,8 @@ class Asking:
                     case Answered(answer=answer):
                         self.unfinished = None
                         return answer
-        raise PenstockError("the model's answer ended before it was whole; ask again")
+        self._context.lose()
+        raise PenstockError("the model's answer ended before it was complete; ask again")
 
     def _request(self, beside: Beside, cap: int | None) -> Ask:
         body = self._mark({"messages": self._context.view, "tools": beside.tools, "system": beside.system})
@@ -222,13 +229,13 @@ class Asking:
             case Finish.REFUSED:
                 text = "the model declined to answer"
             case _ if not answer.text.strip():
-                text = "the model answered with nothing; say it again, or otherwise"
+                text = "the model gave an empty answer; say 'continue', or put it another way"
             case _:
                 return
         self._tell(Noticed("warn", text))
 
 
-_PASSING = "[Context for this request only, added by the application. It is no message of the user.]"
+_PASSING = "[Context for this request only, added by the application. It is not a message from the user.]"
 
 
 def _add_passing(messages: list[Any], wires: Sequence[Any], texts: Sequence[str], dialect: Dialect) -> None:

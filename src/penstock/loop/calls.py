@@ -20,6 +20,7 @@ from penstock.loop.tool_offer import LOAD_TOOLS, ToolUse, answer_load, make_offe
 from penstock.loop.tools import Toolbox, ToolOutcome, function_schema
 from penstock.loop.wire import tools_in
 from penstock.measure.tokens import tokenizer_for
+from penstock.planning.policy import Compact
 from penstock.recall.tools import ENTITY, TOOL_NAMES, limit_answer
 from penstock.writing.stubs import arguments_of, main_argument, tool_family
 
@@ -162,6 +163,15 @@ class ToolCalls:
 
     def _note_compaction(self, call: Called) -> ToolOutcome:
         """Notes the wish for after this step: with the results logged, the summary reads what is cached."""
+        if self._focus is not None:
+            return ToolOutcome(
+                "This was asked for already, in this step.", summary="asked for a compaction again"
+            )
+        decision = self._context.judge_wish_of_model()
+        if not isinstance(decision, Compact):
+            return ToolOutcome(
+                f"Nothing new to compact: {decision.reason}.", summary="nothing new to compact"
+            )
         given = arguments_of(ToolCall(call.id, call.name, call.arguments)).get("focus")
         self._focus = given.strip() if isinstance(given, str) else ""
         about = f" It keeps most of its room for: {self._focus}." if self._focus else ""
@@ -196,10 +206,14 @@ class ToolCalls:
                 self._asked_seconds += time.monotonic() - started
                 self._ends_itself = bool(getattr(tool, "ends_itself", False))
 
-        window = self._context.engine.context_length
         return msgspec.structs.replace(
             self._given,
             approve=approve,
             on_line=lambda line: self._tell(ToolLine(call.id, line)),
-            page_chars=max(_LEAST_PAGE, min(_MOST_PAGE, window // 2)),
+            page_chars=self.page_chars,
         )
+
+    @property
+    def page_chars(self) -> int:
+        """The most characters of a page of `read_file`, by the window."""
+        return max(_LEAST_PAGE, min(_MOST_PAGE, self._context.engine.context_length // 2))

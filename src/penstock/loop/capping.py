@@ -10,7 +10,7 @@ _HEAD_SHARE = 0.4  # the end of an output tells how it went
 
 
 def cap_text(text: str, most_chars: int) -> str:
-    """The text in at most about `most_chars` characters: a line that says what is missing comes on top."""
+    """Returns the text in at most about `most_chars` characters: a line that says what is missing comes on top."""
     if len(text) <= most_chars:
         return text
     kept = HeadAndTail(most_chars)
@@ -51,7 +51,7 @@ class HeadAndTail:
             self._leave_out(oldest)
 
     def text(self) -> str:
-        """The text that is kept, cut between lines where the cut falls near one."""
+        """Returns the text that is kept, cut between lines where the cut falls near one."""
         head, tail = "".join(self._head), "".join(self._tail)
         if not self._left_out_chars:
             return head + tail

@@ -14,6 +14,7 @@ from penstock.measure.usage import Usage  # noqa: TC001 - a struct's field types
 
 __all__ = [
     "AgentEvent",
+    "ApprovalAsked",
     "Asked",
     "Compacted",
     "Compacting",
@@ -74,6 +75,17 @@ class ToolEnded(msgspec.Struct, frozen=True):
     seconds: float
 
 
+class ApprovalAsked(msgspec.Struct, frozen=True):
+    """A call waits for a person's yes or no; the host hands in the answer by `id`. The rest as in `Permission`."""
+
+    id: str
+    tool: str
+    access: str
+    subject: str
+    detail: str = ""
+    why: str = ""
+
+
 class Used(msgspec.Struct, frozen=True):
     """Usage and cost of a request (None where the price is not known), and how full the window is now."""
 
@@ -90,8 +102,19 @@ class TurnEnded(msgspec.Struct, frozen=True):
     steps: int
     seconds: float
     what: str = ""
+    may_pass: bool = False
+    """True of a failure that may be over in a moment, such as an overloaded server."""
 
 
 AgentEvent: TypeAlias = (
-    Asked | Said | Thought | ToolStarted | ToolLine | ToolEnded | Used | TurnEnded | ContextEvent
+    ApprovalAsked
+    | Asked
+    | Said
+    | Thought
+    | ToolStarted
+    | ToolLine
+    | ToolEnded
+    | Used
+    | TurnEnded
+    | ContextEvent
 )

@@ -178,7 +178,7 @@ class McpConnection:
         self._stop = asyncio.Event()
 
     async def list_tools(self) -> tuple[ForeignTool, ...]:
-        """The tools that it has."""
+        """Returns the tools that it has."""
         client = await self._open_client()
         found: list[ForeignTool] = []
         cursor: str | None = None
@@ -194,7 +194,7 @@ class McpConnection:
         return tuple(found)
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """The result of a tool as text, and whether it says that it failed."""
+        """Returns the result of a tool as text, and whether it says that it failed."""
         client = await self._open_client()
         with self._foreign_errors():
             result = await client.call_tool(tool, arguments)
@@ -335,7 +335,7 @@ def _first(error: Exception) -> Exception:
 
 
 def _as_text(block: Any) -> str:
-    """A piece of a result as text; what is none is named with its size."""
+    """Returns a part of a result as text; other parts are listed with their size."""
     match block.type:
         case "text":
             return str(block.text)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.loop.memory import MemoryFiles
+    from penstock.loop.memory import Memory
     from penstock.loop.workspace import Workspace
 
 __all__ = [
@@ -62,8 +62,9 @@ class Snapshot(msgspec.Struct, frozen=True):
 class PromptParts(msgspec.Struct, frozen=True, kw_only=True):
     """The sources of a snapshot."""
 
-    workspace: Workspace
-    memory: MemoryFiles | None = None
+    workspace: Workspace | None
+    """None for an agent that works in no folder."""
+    memory: Memory | None = None
     identity: str = IDENTITY
 
 
@@ -86,11 +87,15 @@ class FrozenPrompt:
 
 def take_snapshot(parts: PromptParts) -> Snapshot:
     """Read the files as they are now. The same files give the same text: no time, nothing of chance."""
-    texts = [parts.identity.strip(), f"Working folder: {parts.workspace.root}"]
+    texts = [parts.identity.strip()]
+    files: list[Path] = []
+    if parts.workspace is not None:
+        texts.append(f"Working folder: {parts.workspace.root}")
+        files = instruction_files(parts.workspace.root)
     sources: list[PromptSource] = []
     room = _MOST_CHARS
-    for path in instruction_files(parts.workspace.root):
-        text = _beginning(path)
+    for path in files:
+        text = _read_beginning(path)
         shown = cap_text(text, room) if room > 0 else ""
         if not shown:
             continue
@@ -101,7 +106,7 @@ def take_snapshot(parts: PromptParts) -> Snapshot:
         text = parts.memory.text(name).strip() if parts.memory is not None else ""
         if text and parts.memory is not None:
             shown = cap_text(text, 2 * parts.memory.limit(name))  # edited by hand, it may be over its limit
-            sources.append(PromptSource(str(parts.memory.path(name)), len(shown)))
+            sources.append(PromptSource(parts.memory.place(name), len(shown)))
             texts.append(_section(title, shown))
     whole = "\n\n".join(texts)
     digest = hashlib.sha256(whole.encode(errors="surrogatepass")).hexdigest()
@@ -115,7 +120,7 @@ _MEMORY_TITLES = {
 
 
 def instruction_files(folder: Path) -> list[Path]:
-    """The instruction files of a folder and those above it up to the root of its repository, outermost first.
+    """Returns the instruction files of a folder and those above it up to the root of its repository, outermost first.
 
     Without a repository, those of the folder alone. A link that leads out of the repository is not followed.
     """
@@ -129,8 +134,8 @@ def instruction_files(folder: Path) -> list[Path]:
     return found
 
 
-def _beginning(path: Path) -> str:
-    """As much of a file as could be shown; nothing where it cannot be read."""
+def _read_beginning(path: Path) -> str:
+    """Returns as much of a file as could be shown; nothing where it cannot be read."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             return file.read(4 * _MOST_CHARS).strip()

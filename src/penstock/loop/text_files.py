@@ -1,4 +1,4 @@
-"""Text files as the file tools read and write them: whole, in UTF-8, replaced in one step."""
+"""Reads text files whole, replaces files in one step, and locks a folder against other processes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import difflib
 import os
 import secrets
 import stat
+from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,14 @@ import msgspec
 from penstock.errors import ToolFailure
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 __all__ = [
     "TextFile",
     "difference",
     "line_count",
+    "lock_folder",
     "looks_binary",
     "read_text",
     "replace_file",
@@ -32,7 +35,7 @@ _SNIFFED_BYTES = 8_192
 
 
 class TextFile(msgspec.Struct, frozen=True):
-    """The text of a file. `exact` is False where bytes that are no UTF-8 were replaced by �."""
+    """The text of a file. `exact` is False where bytes that are not UTF-8 were replaced by �."""
 
     text: str
     size_bytes: int
@@ -40,10 +43,10 @@ class TextFile(msgspec.Struct, frozen=True):
 
 
 def read_text(path: Path, shown: str) -> TextFile:
-    """The text of a file. Raises ToolFailure for what is no text, no file, or too large to be read at once."""
+    """Returns the text of a file. Raises ToolFailure for a file that is not text, not regular, or too large to read at once."""
     about = path.stat()
     if not stat.S_ISREG(about.st_mode):
-        raise ToolFailure(f"{shown} is no regular file and cannot be read")
+        raise ToolFailure(f"{shown} is not a regular file and cannot be read")
     if about.st_size > _MOST_BYTES:
         raise ToolFailure(
             f"{shown} has {size_in_words(about.st_size)}, more than the {size_in_words(_MOST_BYTES)} that can be read at "
@@ -61,17 +64,17 @@ def read_text(path: Path, shown: str) -> TextFile:
 
 
 def looks_binary(data: bytes) -> bool:
-    """True where the beginning has a null byte, which no text has."""
+    """Returns True if the beginning has a null byte, which no text has."""
     return b"\0" in data[:_SNIFFED_BYTES]
 
 
-def replace_file(path: Path, text: str, mode: int = 0o666) -> int:
-    """Write the text and put it in place of the file in one step; how many bytes it has.
+def replace_file(path: Path, content: str | bytes, mode: int = 0o666) -> int:
+    """Puts the content in place of the file in one step, and returns its size in bytes.
 
-    The mode of a file that is there is kept; a new one gets `mode`, less what the umask takes.
-    A reader at the same time sees the old file or the new one.
+    An existing file keeps its mode; a new one gets `mode`, less what the umask takes. A reader at the same time sees the
+    old file or the new one, and so does everybody after a crash.
     """
-    data = text.encode()
+    data = content.encode() if isinstance(content, str) else content
     beside = path.with_name(f".penstock-{secrets.token_hex(6)}.new")
     handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
@@ -82,19 +85,31 @@ def replace_file(path: Path, text: str, mode: int = 0o666) -> int:
         if path.exists():
             beside.chmod(stat.S_IMODE(path.stat().st_mode))
         beside.replace(path)
-    except BaseException:  # whatever happened, also a cancellation, no half of a file is left
+    finally:  # it is gone after the replacement; after a failure or a cancellation no half of it may stay
         beside.unlink(missing_ok=True)
-        raise
     return len(data)
 
 
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Keeps other processes that lock the same folder waiting until the block ends."""
+    import fcntl  # noqa: PLC0415 - Windows has none, and writes files all the same
+
+    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)  # which lets go of the lock
+
+
 def line_count(text: str) -> int:
-    """The number of lines; a last one without an end counts."""
+    """Returns the number of lines; a last one without an end counts."""
     return text.count("\n") + (1 if text and not text.endswith("\n") else 0)
 
 
 def size_in_words(size_bytes: int) -> str:
-    """The size as people say it."""
+    """Returns the size as people say it."""
     size = float(size_bytes)
     for unit in ("bytes", "KB", "MB"):
         if size < 1_000:
@@ -110,7 +125,7 @@ _MOST_COMPARED = 20_000  # lines; comparing more takes longer than anybody waits
 
 
 def difference(before: str, after: str, name: str) -> str:
-    """A unified difference of at most 200 lines; only the sizes where the files are very long."""
+    """Returns a unified difference of at most 200 lines; only the sizes where the files are very long."""
     old, new = before.splitlines(), after.splitlines()
     if len(old) + len(new) > _MOST_COMPARED:
         return f"{name}: {len(old):,} → {len(new):,} lines"

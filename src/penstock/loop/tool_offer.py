@@ -49,7 +49,7 @@ class ToolUse(msgspec.Struct, frozen=True):
                 if isinstance(part, ToolCall):
                     calls[part.name] += 1
                     if part.name == LOAD_TOOLS:
-                        pending[part.call_id] = _named_in(part.arguments)
+                        pending[part.call_id] = _read_names(part.arguments)
                 elif isinstance(part, ToolResult):
                     names = pending.pop(part.call_id, ())
                     loaded |= {} if part.is_error else dict.fromkeys(names)
@@ -89,7 +89,7 @@ def make_offer(
     if sum(item.tokens for item in items) <= room:
         return ToolOffer(tuple(schemas))
     fixed = set(always)
-    fitting = _fitting(items, fixed, room, past_calls or {}, tokenizer)
+    fitting = _choose_fitting(items, fixed, room, past_calls or {}, tokenizer)
     prunable = [item for item in items if item.name not in fitting]
     wanted = {*use.loaded, *(name for name, count in use.calls.items() if count)}
     by_name = {item.name: item for item in prunable}
@@ -126,16 +126,16 @@ def load_schema(schemas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def answer_load(args: Any, known: Iterable[str]) -> tuple[str, bool]:
     """Returns the answer to a call of `load_tools`, and whether it failed: it does, and loads nothing, for an unknown name."""
-    wanted, everything = _named_in(args), set(known)
+    wanted, everything = _read_names(args), set(known)
     if not wanted:
         return f"give names, a list of tools to load, for example {sorted(everything)[:3]}", True
     unknown = [name for name in wanted if name not in everything]
     if unknown:
-        return f"there is no tool {', '.join(unknown)}; load_tools names those that there are", True
+        return f"there is no tool {', '.join(unknown)}; load_tools lists them", True
     return f"Loaded: {', '.join(wanted)}. They can be called from now on.", False
 
 
-def _fitting(
+def _choose_fitting(
     items: Sequence[_Item], fixed: set[str], room: int, past_calls: Mapping[str, int], tokenizer: Tokenizer
 ) -> set[str]:
     """Returns the names of the tools that are offered in full from the start. Nothing of this session decides on it."""
@@ -152,7 +152,7 @@ def _fitting(
     return fitting
 
 
-def _named_in(args: Any) -> tuple[str, ...]:
+def _read_names(args: Any) -> tuple[str, ...]:
     """Returns the names in the arguments of a call; a single one may come as a text."""
     try:
         names = read_object(args).get("names")

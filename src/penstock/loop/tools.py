@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable, Iterable
 
-    from penstock.loop.memory import MemoryFiles
+    from penstock.loop.memory import Memory
     from penstock.loop.workspace import Workspace
 
 __all__ = ["OwnTool", "Tool", "ToolContext", "ToolOutcome", "Toolbox", "fail", "function_schema", "refuse"]
@@ -61,7 +61,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     workspace: Workspace
     approve: Callable[[Permission], Awaitable[Decision]]
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
-    memory: MemoryFiles | None = None
+    memory: Memory | None = None
     stored: Callable[[str], Awaitable[str | None]] = _nothing_stored
     on_line: Callable[[str], None] = _unheard
     interrupt: asyncio.Event | None = None
@@ -147,7 +147,7 @@ class Toolbox(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, tools: Iterable[Tool]) -> Toolbox:
-        """These tools. Raises ValueError where two have one name."""
+        """Returns these tools. Raises ValueError where two have one name."""
         named: dict[str, Tool] = {}
         for tool in tools:
             if tool.name in named:
@@ -167,12 +167,12 @@ class Toolbox(msgspec.Struct, frozen=True):
 
 
 def fail(text: str, summary: str = "") -> ToolOutcome:
-    """An outcome for what did not work; the first line is what people see."""
+    """Returns an outcome for what did not work; the first line is what people see."""
     return ToolOutcome(text, is_error=True, summary=shorten(summary or text.partition("\n")[0]))
 
 
 def refuse(decision: Decision) -> ToolOutcome:
-    """The outcome of a call that was not allowed."""
+    """Returns the outcome of a call that was not allowed."""
     return fail(
         f"Not done: {decision.reason}. Do not try the same again in another way; ask the user, or go on without it.",
         summary=f"refused: {decision.reason}",
@@ -180,7 +180,7 @@ def refuse(decision: Decision) -> ToolOutcome:
 
 
 def function_schema(tool: Tool) -> dict[str, Any]:
-    """The tool in the format of OpenAI's function tools."""
+    """Returns the tool in the format of OpenAI's function tools."""
     return {
         "type": "function",
         "function": {
@@ -192,7 +192,7 @@ def function_schema(tool: Tool) -> dict[str, Any]:
 
 
 def parameters_of(arguments: type[msgspec.Struct]) -> dict[str, Any]:
-    """A flat JSON schema that every provider takes: no references, no null beside another type."""
+    """Returns a flat JSON schema that every provider takes: no references, no null beside another type."""
     schema = _schema_of(arguments)
     properties = {name: _plain_property(given) for name, given in schema["properties"].items()}
     return {
@@ -231,7 +231,7 @@ def _refuse_surrogates(wanted: msgspec.Struct) -> None:
 
 
 def _utf8(text: str) -> str:
-    """The text as every client can send it: a lone surrogate, as in a file name that is no UTF-8, becomes a `?`."""
+    """Returns the text as every client can send it: a lone surrogate, as in a file name that is no UTF-8, becomes a `?`."""
     return text.encode(errors="replace").decode()
 
 

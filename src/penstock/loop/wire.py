@@ -1,4 +1,4 @@
-"""Tools and their results as each dialect writes them. Pure."""
+"""Tools, their results and what people attach, as each dialect writes them. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.conversation.message import ToolResult
+    from penstock.transfer.convert import Picture
 
-__all__ = ["is_whole", "results_in", "sound_calls", "tools_in"]
+__all__ = ["is_whole", "mend_calls", "results_in", "tools_in", "write_user_message"]
 
 _UNREADABLE = 2_000  # characters that are kept of arguments that cannot be read
 
@@ -32,7 +33,31 @@ def results_in(dialect: str, results: Sequence[ToolResult]) -> list[dict[str, An
     return [spoken.build(Message(Role.TOOL, group)) for group in groups]
 
 
-def sound_calls(dialect: str, wires: Sequence[Any]) -> list[Any]:
+def write_user_message(dialect: str, text: str, pictures: Sequence[Picture] = ()) -> dict[str, Any]:
+    """Returns a message of the user: a plain one, or one with pictures before its words."""
+    if not pictures:
+        return dialect_named(dialect).text_message(Role.USER, text)
+    kind = "input_text" if dialect == "responses" else "text"
+    words = [{"type": kind, "text": text}] if text else []
+    message = {
+        "role": "user",
+        "content": [*(_write_picture(dialect, picture) for picture in pictures), *words],
+    }
+    return {"type": "message", **message} if dialect == "responses" else message
+
+
+def _write_picture(dialect: str, picture: Picture) -> dict[str, Any]:
+    match dialect:
+        case "anthropic":
+            source = {"type": "base64", "media_type": picture.media_type, "data": picture.data}
+            return {"type": "image", "source": source}
+        case "responses":
+            return {"type": "input_image", "image_url": picture.address}
+        case _:
+            return {"type": "image_url", "image_url": {"url": picture.address}}
+
+
+def mend_calls(dialect: str, wires: Sequence[Any]) -> list[Any]:
     """Returns the messages of an answer, with arguments that are no JSON object in an object of their own.
 
     Servers that read the calls of earlier turns (vLLM, llama.cpp) would refuse every later request because of them.

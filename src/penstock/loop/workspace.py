@@ -18,7 +18,7 @@ class Workspace(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.root != self.root.resolve():
-            raise ValueError(f"{self.root} is no real path; use Workspace.at")
+            raise ValueError(f"{self.root} is not a real path; use Workspace.at")
 
     @classmethod
     def at(cls, folder: str | Path) -> Workspace:
@@ -31,7 +31,7 @@ class Workspace(msgspec.Struct, frozen=True):
     def resolve(self, text: str) -> Path:
         """Returns the real path that a model means, absolute or from the root on, with every link followed.
 
-        Raises ToolFailure for one that leads out of the folder, also through a link or `..`, and for what is no path.
+        Raises ToolFailure for one that leads out of the folder, also through a link or `..`, and for anything that is not a path.
         """
         if not text or "\0" in text:
             raise ToolFailure("the path is empty or holds a null character; give a path such as src/main.py")
@@ -41,7 +41,7 @@ class Workspace(msgspec.Struct, frozen=True):
             path = (self.root / text).resolve()
             str(path).encode()
         except UnicodeEncodeError:
-            raise ToolFailure("the path is no UTF-8; use terminal for such a file") from None
+            raise ToolFailure("the path is not UTF-8; use terminal for such a file") from None
         except (RuntimeError, OSError) as error:  # a circle of links, a name that is too long
             raise ToolFailure(f"{text} cannot be followed: {error}") from None
         if not path.is_relative_to(self.root):
@@ -53,4 +53,4 @@ class Workspace(msgspec.Struct, frozen=True):
         return path.relative_to(self.root).as_posix()
 
     def _limits(self) -> str:
-        return f"file tools work in {self.root} and below, with paths from there on such as src/main.py"
+        return f"file tools work in {self.root} and below; give paths relative to it, such as src/main.py"

@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.errors import SettingsError
 
-__all__ = ["Address", "read_address"]
+__all__ = ["Address", "is_loopback", "read_address"]
 
 _VERSION = re.compile(r"/v\d+[a-z0-9]*(?=/|$)")
 _ROUTES = ("/chat/completions", "/responses", "/messages", "/models")
@@ -30,7 +30,7 @@ class Address(msgspec.Struct, frozen=True):
     @property
     def loopback(self) -> bool:
         """True if requests stay on this machine."""
-        return _is_loopback(self.hostname)
+        return is_loopback(self.hostname)
 
     @property
     def encrypted(self) -> bool:
@@ -38,11 +38,11 @@ class Address(msgspec.Struct, frozen=True):
         return self.base_url.startswith("https://")
 
     def url(self, route: str) -> str:
-        """The address of a route of the API."""
+        """Returns the address of a route of the API."""
         return self._with_query(self.base_url + route)
 
     def server_url(self, route: str) -> str:
-        """The address of a route that the server has beside its API, outside of `/v1`."""
+        """Returns the address of a route that the server has beside its API, outside of `/v1`."""
         return self._with_query(_VERSION.split(self.base_url, maxsplit=1)[0] + route)
 
     def _with_query(self, url: str) -> str:
@@ -52,10 +52,10 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def read_address(base_url: str) -> Address:
-    """The address that a base URL means.
+    """Returns the address that a base URL means.
 
     `/v1` is added where the path has no version of its own. The full address of a route is understood too, and
-    then nothing is added. Raises SettingsError for what is no address, or has a user and password in it.
+    then nothing is added. Raises SettingsError if it is not an address, or holds a user and password.
     """
     text = base_url.strip()
     try:
@@ -65,7 +65,7 @@ def read_address(base_url: str) -> Address:
         host = None
     if host is None or parts.scheme not in {"http", "https"}:
         raise SettingsError(
-            "the base URL is no address: it must look like https://host or http://localhost:8000/v1"
+            "the base URL is not an address: it must look like https://host or http://localhost:8000/v1"
         )
     if parts.username is not None or parts.password is not None:
         raise SettingsError(
@@ -80,7 +80,8 @@ def read_address(base_url: str) -> Address:
     return Address(f"{parts.scheme}://{parts.netloc.lower()}{path}", parts.query)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Returns True for a name or a number of this machine that no other machine can have."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

@@ -54,7 +54,7 @@ class _Body(msgspec.Struct):
 
 
 def request_body(ask: Ask, model: str, quirks: Quirks, *, stream: bool = False) -> dict[str, Any]:  # noqa: ARG001 - the same signature in each dialect
-    """The body of a request."""
+    """Returns the body of a request."""
     body: dict[str, Any] = {"model": model, "max_tokens": _cap(ask), "messages": list(ask.messages)}
     if ask.system not in (None, "", []):
         body["system"] = ask.system
@@ -64,7 +64,7 @@ def request_body(ask: Ask, model: str, quirks: Quirks, *, stream: bool = False) 
 
 
 def counting_body(ask: Ask, model: str, quirks: Quirks) -> dict[str, Any]:
-    """The body of a request that only counts: all but what concerns the answer."""
+    """Returns the body of a request that only counts: all but what concerns the answer."""
     body = request_body(ask, model, quirks)
     return {
         name: body[name]
@@ -82,7 +82,7 @@ def _cap(ask: Ask) -> int:
 
 
 def answer_from_body(body: Mapping[str, Any], written: Mapping[int, str] | None = None) -> Answer:
-    """The answer that a whole body holds. ProviderError where it cannot be read.
+    """Returns the answer that a whole body holds. Raises ProviderError where it cannot be read.
 
     `written` are the arguments of calls as the model wrote them, by the index of their block, where they are
     known: a body that did not come as a stream only has them parsed.
@@ -109,9 +109,9 @@ def answer_from_body(body: Mapping[str, Any], written: Mapping[int, str] | None 
 
 
 def _block(block: Any, place: int) -> _Block:
-    """A block as we read it. Of kinds that we do not know only the kind is read: they stay in the wires."""
+    """Returns a block as we read it. Of kinds that we do not know only the kind is read: they stay in the wires."""
     if not isinstance(block, Mapping):
-        raise malformed_answer(f"block {place} of its content is no object")
+        raise malformed_answer(f"block {place} of its content is not an object")
     kind = block.get("type")
     if isinstance(kind, str) and kind not in {"text", "thinking", "tool_use"}:
         return _Block(type=kind)
@@ -155,7 +155,7 @@ class AnthropicAccumulator:
         return []
 
     def answer(self) -> Answer:
-        """The whole answer. ProviderError where the stream broke off or what it held cannot be read."""
+        """Returns the whole answer. Raises ProviderError where the stream broke off or what it held cannot be read."""
         if self._message is None or not (self.finished or self._message.get("stop_reason")):
             raise cut_off()
         grown = [block for _, block in sorted(self._blocks.items())]
@@ -165,7 +165,7 @@ class AnthropicAccumulator:
 
     def _open(self, index: Any, block: Any) -> list[Event]:
         if not isinstance(index, int) or not isinstance(block, dict):
-            raise malformed_answer("a block of the stream has no index or is no object")
+            raise malformed_answer("a block of the stream has no index or is not an object")
         self._blocks[index] = _Growing(block)
         if block.get("type") == "tool_use":
             return [CallDelta(str(block.get("id")), str(block.get("name")), "")]
@@ -221,7 +221,7 @@ class _Growing:
         return []
 
     def whole(self) -> dict[str, Any]:
-        """The block as it would have come without streaming."""
+        """Returns the block as it would have come without streaming."""
         block = dict(self._start)
         for name, pieces in self._texts.items():
             first = block.get(name)
@@ -241,7 +241,7 @@ class _Growing:
 
 
 def _input(written: str) -> Any:
-    """The input of a call. An answer that was cut off leaves JSON that cannot be read, and so no input."""
+    """Returns the input of a call. An answer that was cut off leaves JSON that cannot be read, and so no input."""
     try:
         return parse_json(written)
     except ValueError:

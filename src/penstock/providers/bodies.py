@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from penstock.errors import ErrorClass
 
-__all__ = ["encode_body", "parse_body", "parse_event", "provider_error", "read_shape", "reported_error"]
+__all__ = ["encode_body", "find_reported_error", "parse_body", "parse_event", "provider_error", "read_shape"]
 
 _T = TypeVar("_T")
 
 
 def encode_body(body: Mapping[str, Any]) -> bytes:
-    """The JSON of a request. A message that is bytes is its own JSON already and goes in as it stands.
+    """Returns the JSON of a request. A message that is bytes is its own JSON already and goes in as it stands.
 
     Raises InputError for what JSON cannot say.
     """
@@ -38,28 +38,28 @@ def _encode(value: Any) -> bytes:
 
 
 def parse_body(data: bytes, status: int = 200) -> dict[str, Any]:
-    """The object that a body is. ProviderError where it is no JSON object, or reports an error."""
+    """Returns the object that a body is. Raises ProviderError where it is no JSON object, or reports an error."""
     try:
         body = parse_json(data)
     except ValueError:
         looks = "a web page" if data.lstrip()[:1] == b"<" else "no JSON" if data.strip() else "empty"
         raise malformed_answer(f"it is {looks}; does the base URL lead to the API?", status=status) from None
     if not isinstance(body, dict):
-        raise malformed_answer("it is JSON, but no object", status=status)
-    if (error := reported_error(body)) is not None:
+        raise malformed_answer("it is JSON, but not an object", status=status)
+    if (error := find_reported_error(body)) is not None:
         raise error
     return body
 
 
 def parse_event(data: str) -> dict[str, Any]:
-    """The object that an event of a stream holds. ProviderError as `parse_body`."""
+    """Returns the object that an event of a stream holds. Raises ProviderError as `parse_body` does."""
     try:
         body = parse_json(data)
     except ValueError:
         raise malformed_answer("an event of the stream is not JSON") from None
     if not isinstance(body, dict):
-        raise malformed_answer("an event of the stream is JSON, but no object")
-    if (error := reported_error(body)) is not None:
+        raise malformed_answer("an event of the stream is JSON, but not an object")
+    if (error := find_reported_error(body)) is not None:
         raise error
     return body
 
@@ -72,8 +72,8 @@ def read_shape(value: Any, shape: type[_T]) -> _T:
         raise malformed_answer(str(error)) from None
 
 
-def reported_error(body: Mapping[str, Any]) -> ProviderError | None:
-    """The error that a body reports under a status that says all is well, as relays and streams do."""
+def find_reported_error(body: Mapping[str, Any]) -> ProviderError | None:
+    """Returns the error that a body reports under a status that says all is well, as relays and streams do."""
     if not body.get("error") and body.get("type") != "error":
         return None
     return provider_error(classify_error(None, body))

@@ -9,18 +9,28 @@ Only what is marked is copied; everything else in the result is the caller's own
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from penstock.conversation.wire import to_plain
+from penstock.conversation.wire import encode_wire, parse_json, to_plain
 from penstock.errors import InputError, SettingsError
 from penstock.providers.address import read_address
 from penstock.providers.presets import PRESETS
 
-__all__ = ["MOST_MARKS", "CachePlan", "Ttl", "caching_for", "mark_cache", "marks_of", "restore_marks"]
+__all__ = [
+    "MOST_MARKS",
+    "CachePlan",
+    "Ttl",
+    "caching_for",
+    "mark_cache",
+    "marks_of",
+    "restore_marks",
+    "strip_marks",
+]
 
 
 MOST_MARKS = 4
@@ -73,7 +83,7 @@ _FIELDS = {_TOOLS: "tools", _MESSAGES: "messages"}
 
 
 def mark_cache(request: Request, *, dialect: str, ttl: Ttl = "5m", prefix_end: int | None = None) -> Request:
-    """The request with marks for the provider's prompt cache; the request itself where there is nothing to mark.
+    """Returns the request with marks for the provider's prompt cache; the request itself where there is nothing to mark.
 
     `dialect` is `anthropic`, or `chat` as OpenRouter and its like take it; other dialects know no marks. The system
     prompt and the last three messages are marked. With `prefix_end`, the number of messages that a compaction has
@@ -91,12 +101,12 @@ def mark_cache(request: Request, *, dialect: str, ttl: Ttl = "5m", prefix_end: i
     plain = to_plain(request)  # an SDK's objects, too, have places for marks
     if _is_marked(plain, dialect):
         return request
-    spots = [*_opening(plain, dialect), *_tail(plain, dialect, prefix_end)]
+    spots = [*_find_opening(plain, dialect), *_tail(plain, dialect, prefix_end)]
     return _place(request, dict.fromkeys(spots[:MOST_MARKS], ttl))
 
 
 def restore_marks(before: Request, after: Request, *, dialect: str, prefix_end: int | None = None) -> Request:
-    """The compacted request `after` with the marks that its compaction removed; itself where it removed none.
+    """Returns the compacted request `after` with the marks that its compaction removed; itself where it removed none.
 
     `before` is the request as its caller sent it. A mark that stood on a message which is gone moves to the end of the
     compacted prefix (`prefix_end` messages), further ones to the ends of the last transactions. There are never more
@@ -120,12 +130,26 @@ def restore_marks(before: Request, after: Request, *, dialect: str, prefix_end: 
 
 
 def marks_of(request: Request, *, dialect: str) -> tuple[str, ...]:
-    """The lives of all marks in a request, `5m` or `1h`, in the order in which the provider reads them.
+    """Returns the lives of all marks in a request, `5m` or `1h`, in the order in which the provider reads them.
 
     A mark on the request as a whole asks the provider to place one by itself; it comes last.
     """
     own = tuple(ttl for _, ttl in _own_spots(request, dialect))
     return own + tuple(_ttl_of(request))
+
+
+def read_marks(message: bytes, dialect: str) -> tuple[str, ...]:
+    """Returns the lives of the marks in one message, as `marks_of`, from its JSON."""
+    return marks_of({"messages": [parse_json(message)]}, dialect=dialect)
+
+
+def mark_message(message: bytes, dialect: str, ttl: str) -> bytes:
+    """Returns the JSON of one message with a mark at its end; as it is where nothing of it can carry one."""
+    wire = parse_json(message)
+    spot = _spot_in(wire, 0, dialect)
+    if spot is None:
+        return message
+    return encode_wire({**wire, "content": _with_mark(wire["content"], spot.part, dict(_WIRE[ttl]))})
 
 
 def _is_marked(request: Request, dialect: str) -> bool:
@@ -135,8 +159,8 @@ def _is_marked(request: Request, dialect: str) -> bool:
 # What a request holds, and where a mark can stand in it.
 
 
-def _opening(request: Request, dialect: str) -> list[_Spot]:
-    """The spot behind the system prompt, which covers the tools too; behind the tools where there is no prompt."""
+def _find_opening(request: Request, dialect: str) -> list[_Spot]:
+    """Returns the spot behind the system prompt, which covers the tools too; behind the tools where there is no prompt."""
     if dialect == "chat":
         messages = _as_list(request, "messages")
         leading = takewhile(lambda at: _role(messages[at]) in _SYSTEM_ROLES, range(len(messages)))
@@ -160,7 +184,7 @@ def _tail(request: Request, dialect: str, prefix_end: int | None) -> list[_Spot]
 
 
 def _prefer_ends(request: Request, dialect: str, prefix_end: int | None) -> list[_Spot]:
-    """The end of the compacted prefix, then the ends of transactions, the last one first; no message twice."""
+    """Returns the end of the compacted prefix, then the ends of transactions, the last one first; no message twice."""
     messages = _as_list(request, "messages")
     backwards = range(len(messages) - 1, -1, -1)
     settled = range(min(prefix_end or 0, len(messages)) - 1, -1, -1)
@@ -173,7 +197,7 @@ def _prefer_ends(request: Request, dialect: str, prefix_end: int | None) -> list
 
 
 def _spots(request: Request, indices: Iterable[int], dialect: str) -> Iterator[_Spot]:
-    """The spots of those of these messages that can carry a mark."""
+    """Yields the spots of those of these messages that can carry a mark."""
     for index in indices:
         spot = _spot_in(_as_list(request, "messages")[index], index, dialect)
         if spot is not None:
@@ -181,7 +205,7 @@ def _spots(request: Request, indices: Iterable[int], dialect: str) -> Iterator[_
 
 
 def _ends_transaction(messages: Sequence[Any], index: int) -> bool:
-    """True if the model answers after this message: it is the last one of a user or of a batch of tool results."""
+    """Returns True if the model answers after this message: it is the last one of a user or of a batch of tool results."""
     following = messages[index + 1] if index + 1 < len(messages) else None
     return _role(messages[index]) in ("user", "tool") and (
         following is None or _role(following) == "assistant"
@@ -189,7 +213,7 @@ def _ends_transaction(messages: Sequence[Any], index: int) -> bool:
 
 
 def _spot_in(message: Any, index: int, dialect: str) -> _Spot | None:
-    """The spot at the end of a message, or None where nothing of it can carry a mark."""
+    """Returns the spot at the end of a message, or None where nothing of it can carry a mark."""
     if not isinstance(message, Mapping):
         return None
     part = _last_part(message.get("content"), dialect)
@@ -197,7 +221,7 @@ def _spot_in(message: Any, index: int, dialect: str) -> _Spot | None:
 
 
 def _last_part(content: Any, dialect: str) -> int | None:
-    """The last part that can carry a mark; a text that is no list becomes one, and is its part 0."""
+    """Returns the last part that can carry a mark; a text that is no list becomes one, and is its part 0."""
     if isinstance(content, str):
         return 0 if content.strip() else None
     if not isinstance(content, list | tuple):
@@ -216,7 +240,7 @@ def _carries(part: Any, dialect: str) -> bool:
 
 
 def _own_spots(request: Request, dialect: str) -> Iterator[tuple[_Spot, str]]:
-    """The marks that stand in a request, with their lives, in the provider's order.
+    """Yields the marks that stand in a request, with their lives, in the provider's order.
 
     Looked for only where a provider would: an argument of a call that happens to have this name is no mark.
     """
@@ -224,25 +248,25 @@ def _own_spots(request: Request, dialect: str) -> Iterator[tuple[_Spot, str]]:
         inner = tool.get("function") if isinstance(tool, Mapping) else None
         yield from ((_Spot(_TOOLS, index), ttl) for owner in (tool, inner) for ttl in _ttl_of(owner))
     if dialect == "anthropic":
-        yield from ((_Spot(_SYSTEM, 0, part), ttl) for part, ttl in _marked_parts(request.get("system")))
+        yield from ((_Spot(_SYSTEM, 0, part), ttl) for part, ttl in _find_marked_parts(request.get("system")))
     for index, message in enumerate(_as_list(request, "messages")):
         if isinstance(message, Mapping):
-            for part, ttl in _marked_parts(message.get("content")):
+            for part, ttl in _find_marked_parts(message.get("content")):
                 yield _Spot(_MESSAGES, index, part), ttl
             yield from ((_Spot(_MESSAGES, index), ttl) for ttl in _ttl_of(message))
 
 
-def _marked_parts(content: Any) -> Iterator[tuple[int, str]]:
+def _find_marked_parts(content: Any) -> Iterator[tuple[int, str]]:
     for at, part in enumerate(content if isinstance(content, list | tuple) else ()):
         inner = part.get("content") if isinstance(part, Mapping) else None
-        for _, ttl in _marked_parts(inner):  # a result holds parts of its own
+        for _, ttl in _find_marked_parts(inner):  # a result holds parts of its own
             yield at, ttl
         for ttl in _ttl_of(part):
             yield at, ttl
 
 
 def _ttl_of(value: Any) -> list[str]:
-    """The life of the mark that stands on this very object, in a list of none or one."""
+    """Returns the life of the mark that stands on this very object, in a list of none or one."""
     mark = value.get("cache_control") if isinstance(value, Mapping) else None
     if not isinstance(mark, Mapping):
         return []
@@ -262,7 +286,7 @@ def _role(message: Any) -> Any:
 
 
 def _in_order(spot: _Spot, ttl: str, others: Sequence[tuple[_Spot, str]]) -> str:
-    """The life that a mark may have here: an hour where an hour follows, five minutes where these came before."""
+    """Returns the life that a mark may have here: an hour where an hour follows, five minutes where these came before."""
     if any(other == "1h" for place, other in others if place > spot):
         return "1h"
     if any(other == "5m" for place, other in others if place < spot):
@@ -271,7 +295,7 @@ def _in_order(spot: _Spot, ttl: str, others: Sequence[tuple[_Spot, str]]) -> str
 
 
 def _place(request: Request, marks: Mapping[_Spot, str]) -> Request:
-    """The request with these marks: copies of what leads to them, and the caller's own objects beside it."""
+    """Returns the request with these marks: copies of what leads to them, and the caller's own objects beside it."""
     if not marks:
         return request
     changed = dict(request)
@@ -296,6 +320,49 @@ def _with_mark(content: Any, part: int, mark: dict[str, str]) -> list[Any]:
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
     parts[part] = {**parts[part], "cache_control": mark}
     return parts
+
+
+# Stripping.
+
+_MARK = re.compile(rb'(,\s*)?"cache_control"\s*:\s*\{[^{}]*\}(\s*,)?')
+
+
+def strip_marks(raw: bytes, dialect: str) -> bytes:
+    """Returns the JSON of one message without its cache marks; all other bytes are as they were.
+
+    Marks go only where a provider reads one: an argument of a call that happens to have this name stays. Where the bytes
+    of a mark cannot be told from such a name, the message is encoded anew. Raises ValueError if it is not JSON.
+    """
+    if dialect not in ("anthropic", "chat") or (b"cache_control" not in raw and rb"\u00" not in raw):
+        return raw  # a name may be spelled with escapes, and is the same name
+    message = parse_json(raw)
+    bare = _without_marks(message)
+    if bare is message:
+        return raw
+    stripped = _MARK.sub(_cut_mark, raw)
+    try:
+        same = parse_json(stripped) == bare
+    except ValueError:
+        same = False
+    return stripped if same else encode_wire(bare)
+
+
+def _cut_mark(found: re.Match[bytes]) -> bytes:
+    """Returns the replacement of a mark: the comma behind it, where there was one on either side."""
+    return found[2] if found[1] and found[2] else b""
+
+
+def _without_marks(value: Any) -> Any:
+    """Returns a message or part without the marks that `_own_spots` finds; the same object where it has none."""
+    if not isinstance(value, dict):
+        return value
+    bare = {key: item for key, item in value.items() if key != "cache_control"} if _ttl_of(value) else value
+    content = value.get("content")
+    if isinstance(content, list):
+        parts = [_without_marks(part) for part in content]
+        if any(now is not part for now, part in zip(parts, content, strict=True)):
+            bare = {**bare, "content": parts}
+    return bare
 
 
 # Which models at which endpoints get cache marks, and what people are told about it. Pure.
@@ -330,10 +397,10 @@ class CachePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def caching_for(model: str, base_url: str = "", provider: str = "", *, ttl: Ttl = "5m") -> CachePlan:
-    """The plan for a model. `provider` is a name as `connect` takes it, `base_url` the address where one is given.
+    """Returns the plan for a model. `provider` is a name as `connect` takes it, `base_url` the address where one is given.
 
     Marks are for Claude models, on Anthropic's API and on endpoints that take them as OpenRouter does. `ttl` is the
-    setting `model.cache_ttl`. An address that cannot be read is nobody's that we know.
+    setting `model.cache_ttl`. An address that cannot be read belongs to no known provider.
     """
     preset = PRESETS.get(provider)
     host = _host(base_url or (preset.base_url if preset else ""))
@@ -356,7 +423,7 @@ def caching_for(model: str, base_url: str = "", provider: str = "", *, ttl: Ttl 
 def _objection(model: str, ttl: str) -> str:
     if ttl == "off":
         return "model.cache_ttl is off"
-    return "" if "claude" in model.lower() else "it is no Claude model"
+    return "" if "claude" in model.lower() else "it is not a Claude model"
 
 
 def _host(base_url: str) -> str:

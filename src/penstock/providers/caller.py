@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.providers.address import Address
     from penstock.providers.http import OpenReply, Transport
 
-__all__ = ["Caller", "Endpoint"]
+__all__ = ["Endpoint", "EndpointCaller"]
 
 _HIDDEN = "[REDACTED]"
 
@@ -47,7 +47,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     pace: Pace = Pace()
 
 
-class Caller:
+class EndpointCaller:
     """Sends requests to an endpoint, one at a time and once each: neither retries nor dialects are known here."""
 
     def __init__(self, endpoint: Endpoint, transport: Transport) -> None:
@@ -69,7 +69,7 @@ class Caller:
     async def fetch(
         self, url: str, body: bytes | None = None, seconds: float | None = None
     ) -> dict[str, Any]:
-        """The JSON object that a route answers with. Raises ProviderError."""
+        """Returns the JSON object that a route answers with. Raises ProviderError."""
         limits = TimeLimits(total_seconds=self._endpoint.timeout_seconds if seconds is None else seconds)
         with self.hiding_key():
             async with self.open(url, body, limits) as reply:

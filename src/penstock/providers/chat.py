@@ -74,7 +74,7 @@ class _Body(msgspec.Struct):
 
 
 def request_body(ask: Ask, model: str, quirks: Quirks, *, stream: bool = False) -> dict[str, Any]:
-    """The body of a request."""
+    """Returns the body of a request."""
     system = [] if ask.system in (None, "", []) else [{"role": "system", "content": ask.system}]
     body: dict[str, Any] = {"model": model, "messages": [*system, *ask.messages]}
     if ask.tools:
@@ -87,7 +87,7 @@ def request_body(ask: Ask, model: str, quirks: Quirks, *, stream: bool = False) 
 
 
 def answer_from_body(body: Mapping[str, Any]) -> Answer:
-    """The answer that a whole body holds. ProviderError where it cannot be read."""
+    """Returns the answer that a whole body holds. Raises ProviderError where it cannot be read."""
     _raise_error_of_choice(body)
     read = read_shape(body, _Body)
     if not read.choices:
@@ -163,7 +163,7 @@ def _arguments(arguments: str | dict[str, Any] | None) -> str:
 
 
 def _to_append(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The message as it came, without the empty fields that only answers have and some servers refuse."""
+    """Returns the message as it came, without the empty fields that only answers have and some servers refuse."""
     wire = {name: value for name, value in message.items() if value is not None and value != []}
     return {"role": "assistant", "content": message.get("content"), **wire}
 
@@ -212,7 +212,7 @@ class ChatAccumulator:
         return [event for choice in choices for event in self._take_choice(choice)]
 
     def answer(self) -> Answer:
-        """The whole answer. ProviderError where the stream broke off or what it held cannot be read."""
+        """Returns the whole answer. Raises ProviderError where the stream broke off or what it held cannot be read."""
         if not (self.finished or self._finish):
             raise cut_off()
         choice = {"message": self._message(), "finish_reason": self._finish, "error": self._error}
@@ -227,7 +227,7 @@ class ChatAccumulator:
 
     def _take_choice(self, choice: Any) -> list[Event]:
         if not isinstance(choice, Mapping):
-            raise malformed_answer("a choice in the stream is no object")
+            raise malformed_answer("a choice in the stream is not an object")
         if choice.get("index") not in (None, 0):
             return []  # further choices were asked for; the first one is the answer
         self._seen_choice = True
@@ -266,12 +266,12 @@ class ChatAccumulator:
 
     def _take_call(self, delta: Any) -> list[Event]:
         if not isinstance(delta, Mapping):
-            raise malformed_answer("a tool call in the stream is no object")
+            raise malformed_answer("a tool call in the stream is not an object")
         call = self._call_of(delta.get("index"), delta.get("id"))
         return call.take(delta)
 
     def _call_of(self, index: Any, call_id: Any) -> _GrowingCall:
-        """The call that a delta belongs to: by its index, but another id under the same index is another call."""
+        """Returns the call that a delta belongs to: by its index, but another id under the same index is another call."""
         named = isinstance(call_id, str) and call_id != ""
         same = [call for call in self._calls if isinstance(index, int) and call.index == index]
         if not isinstance(index, int):

@@ -61,7 +61,7 @@ def classify_error(
 
 
 def _effective_status(status: int | None, said: ErrorBody) -> int | None:
-    """The status that counts: one written into the body where the error came with none of its own."""
+    """Returns the status that counts: one written into the body where the error came with none of its own."""
     if status is None or status < 300:
         return said.status if said.status is not None else status
     return status
@@ -77,7 +77,7 @@ def _decide(haystack: str, status: int | None) -> tuple[ErrorKind, dict[str, int
 
 
 def _kind_of(row: Row, figures: dict[str, int]) -> tuple[ErrorKind, dict[str, int]]:
-    """The kind of a row, by its numbers where they decide, and the numbers that can be relied on."""
+    """Returns the kind of a row, by its numbers where they decide, and the numbers that can be relied on."""
     if isinstance(row.kind, ErrorKind):
         return row.kind, figures
     if row.kind is Figures.LOWER_BOUND:
@@ -111,13 +111,13 @@ def _output_cap(figures: dict[str, int]) -> int | None:
 
 
 def _code(codes: tuple[str, ...], redactor: Redactor) -> str:
-    """The provider's own name for the error: the first that is a name and not a number."""
+    """Returns the provider's own name for the error: the first that is a name and not a number."""
     names = (code for code in codes if _CODE.fullmatch(code) and not code.isdecimal())
     return redactor.redact(next(names, ""))
 
 
 def _message(said: ErrorBody, redactor: Redactor) -> str:
-    """The provider's own words on one line, the relay's first, free of secrets and short."""
+    """Returns the provider's own words on one line, the relay's first, free of secrets and short."""
     words = " ".join(" · ".join(said.texts)[:_QUOTED_CHARS].split())
     text = "".join(char for char in redactor.redact(words) if char.isprintable())
     return text if len(text) <= _MESSAGE_CHARS else f"{text[: _MESSAGE_CHARS - 1]}…"

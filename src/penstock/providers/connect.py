@@ -13,7 +13,7 @@ from penstock.providers.address import read_address
 from penstock.providers.caller import Endpoint
 from penstock.providers.http import Transport
 from penstock.providers.model import ProviderModel
-from penstock.providers.presets import PRESETS
+from penstock.providers.presets import PRESETS, find_preset, list_installed_providers
 from penstock.providers.retries import DEFAULT_POLICY, Pace, RetryPolicy
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ def connect(  # noqa: PLR0913  # all but the first two by name
     timeout_seconds: float = 120.0,
     options: ConnectOptions = _PLAIN_OPTIONS,
 ) -> ProviderModel:
-    """A model of a provider. Nothing is sent yet.
+    """Returns a model of a provider. Nothing is sent yet.
 
-    `provider` is a name from `presets.PRESETS`; "openai", "responses" and "anthropic" with a `base_url` mean any
+    `provider` is a name from `presets.PRESETS`, or of an installed package; "openai", "responses" and "anthropic" with a `base_url` mean any
     server of that dialect. `api_key` is the key; no variable is read then. Without it, the provider's own variable is
     read, for its own address only: another address gets a key only from the variable that `api_key_env` names. Raises SettingsError for an unknown provider, an
     address that cannot be used, or a missing key.
@@ -105,12 +105,13 @@ def _read_given(api_key: Any) -> SecretText:
 
 
 def _preset(provider: Any) -> Preset:
-    preset = PRESETS.get(provider) if isinstance(provider, str) else None
+    preset = find_preset(provider) if isinstance(provider, str) else None
     if preset is not None:
         return preset
-    near = get_close_matches(str(provider), PRESETS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(PRESETS))}"
-    raise SettingsError(f"{provider!r} is no provider that we know; {hint}")
+    known = [*PRESETS, *list_installed_providers()]
+    near = get_close_matches(str(provider), known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+    raise SettingsError(f"unknown provider {provider!r}; {hint}")
 
 
 def _address(provider: str, preset: Preset, base_url: str | None) -> Address:
@@ -128,7 +129,7 @@ def _key(
     api_key_env: str | None,
     options: ConnectOptions,
 ) -> tuple[str, SecretText | None]:
-    """The variable and what it holds. A key goes to the provider it is for, or where the caller sends it."""
+    """Returns the variable and what it holds. A key goes to the provider it is for, or where the caller sends it."""
     environ = options.environ
     if api_key_env:
         key = read_secret(api_key_env, environ)

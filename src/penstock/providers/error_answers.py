@@ -49,6 +49,8 @@ class _Words(NamedTuple):
 
 _SERVER_ERROR = "server error"
 _OVER_WINDOW = "output over window"
+_FORBIDDEN = "forbidden"
+_SPENT = "budget spent"
 
 _ANTHROPIC: Mapping[str, _Words] = {
     ErrorKind.PROMPT_TOO_LONG: _Words(
@@ -73,8 +75,14 @@ _ANTHROPIC: Mapping[str, _Words] = {
     _SERVER_ERROR: _Words(500, "api_error", "Internal server error"),
     ErrorKind.OVERLOAD: _Words(529, "overloaded_error", "Overloaded"),
     ErrorKind.AUTH: _Words(401, "authentication_error", "invalid x-api-key"),
+    _FORBIDDEN: _Words(
+        403, "permission_error", "Your API key does not have permission to use the specified resource."
+    ),
     ErrorKind.QUOTA: _Words(
         400, "invalid_request_error", "Your credit balance is too low to access the Anthropic API."
+    ),
+    _SPENT: _Words(
+        429, "rate_limit_error", "This request would exceed your organization's daily usage limit."
     ),
     ErrorKind.TIMEOUT: _Words(504, "timeout_error", "Request timed out"),
     ErrorKind.BAD_REQUEST: _Words(400, "invalid_request_error", "Bad request"),
@@ -117,12 +125,14 @@ _CHAT: Mapping[str, _Words] = {
         503, None, "The engine is currently overloaded, please try again later", "server_error"
     ),
     ErrorKind.AUTH: _Words(401, "invalid_api_key", "Incorrect API key provided."),
+    _FORBIDDEN: _Words(403, "model_not_found", "You do not have access to this model."),
     ErrorKind.QUOTA: _Words(
         429,
         "insufficient_quota",
         "You exceeded your current quota, please check your plan and billing details.",
         "insufficient_quota",
     ),
+    _SPENT: _Words(429, "insufficient_quota", "You exceeded your current quota.", "insufficient_quota"),
     ErrorKind.TIMEOUT: _Words(504, None, "The request timed out", "server_error"),
     ErrorKind.BAD_REQUEST: _Words(400, None, "Bad request"),
 }
@@ -152,7 +162,8 @@ _WORDS = {"chat": _CHAT, "responses": _RESPONSES, "anthropic": _ANTHROPIC}
 def write_error(case: ErrorCase, dialect: str, *, request_id: str, status: int | None = None) -> ErrorAnswer:
     """Returns the error that the API of the dialect gives in this case.
 
-    `status` replaces the API's own status; an overload with status 500 is worded as a fault of the server.
+    `status` replaces the API's own status; an overload with status 500 or 502 is worded as a fault of the server, a
+    missing right with 403 as a model that this key may not use, an empty account with 429 as a limit.
     """
     tables = _WORDS[dialect]
     words = tables.get(_row_of(case, status)) or tables[ErrorKind.BAD_REQUEST]
@@ -169,9 +180,13 @@ def write_error(case: ErrorCase, dialect: str, *, request_id: str, status: int |
 
 
 def _row_of(case: ErrorCase, status: int | None) -> str:
-    """Returns the key of the tables: the kind, or one of the two kinds that APIs word in two ways."""
-    if case.kind is ErrorKind.OVERLOAD and status == 500:
+    """Returns the key of the tables: the kind, or one of the kinds that APIs word in two ways."""
+    if case.kind is ErrorKind.OVERLOAD and status in {500, 502}:
         return _SERVER_ERROR
+    if case.kind is ErrorKind.AUTH and status == 403:
+        return _FORBIDDEN
+    if case.kind is ErrorKind.QUOTA and status == 429:
+        return _SPENT
     if case.kind is ErrorKind.OUTPUT_CAP_TOO_LARGE and case.window_tokens:
         return _OVER_WINDOW
     return case.kind

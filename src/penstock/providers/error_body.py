@@ -211,7 +211,7 @@ def _reports_error(event: Mapping[Any, Any]) -> bool:
 
 
 def _choice_errors(value: Mapping[Any, Any]) -> list[Any]:
-    """The errors inside the choices of an answer, as relays report what failed half-way."""
+    """Returns the errors inside the choices of an answer, as relays report what failed half-way."""
     choices = value.get("choices")
     items = choices[:_ITEMS] if isinstance(choices, list) else []
     return [item["error"] for item in items if isinstance(item, Mapping) and item.get("error")]

@@ -32,7 +32,7 @@ _WAIT: Final = re.compile(
 
 
 def read_number(text: str) -> int:
-    """The count that a match of NUMBER says."""
+    """Returns the count that a match of NUMBER says."""
     scale = _SCALE.get(text[-1])
     if scale is not None:
         return round(float(text[:-1]) * scale)
@@ -68,7 +68,7 @@ _RESET: Final = ("x-ratelimit-reset", "ratelimit-reset", "anthropic-ratelimit-")
 
 
 def lower_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]] | None) -> dict[str, str]:
-    """The headers by their names in lower case, as plain strings."""
+    """Returns the headers by their names in lower case, as plain strings."""
     return {f"{name}".lower(): f"{value}".strip() for name, value in dict(headers or {}).items()}
 
 
@@ -94,7 +94,7 @@ def retry_after_seconds(
 
 
 def _reset(headers: Mapping[str, str], now: datetime | None) -> float | None:
-    """The latest reset among the allowances of which nothing is left."""
+    """Returns the latest reset among the allowances of which nothing is left."""
     resets = [
         seconds
         for name, value in headers.items()
@@ -110,7 +110,7 @@ def _something_left(headers: Mapping[str, str], reset: str) -> bool:
 
 
 def _wait(value: str, now: datetime | None) -> float | None:
-    """A wait in seconds, as a duration, or as a point in time: an HTTP date, an ISO date, or an epoch."""
+    """Returns a wait in seconds, as a duration, or as a point in time: an HTTP date, an ISO date, or an epoch."""
     number = _number(value, 1.0)
     if number is None:
         duration = read_duration(value) if value[:1].isdigit() and "-" not in value else None

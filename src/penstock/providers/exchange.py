@@ -127,11 +127,11 @@ class Model(Protocol):
         """The dialect of what it is asked and answers."""
 
     async def answer(self, ask: Ask) -> Answer:
-        """The whole answer. Raises ProviderError; cancelling it ends the request."""
+        """Returns the whole answer. Raises ProviderError; cancelling it ends the request."""
 
 
 class StreamingModel(Model, Protocol):
     """A model that can also answer bit by bit."""
 
     def stream(self, ask: Ask) -> AsyncIterator[Event]:
-        """The answer as it comes, closed by `Answered`. Raises ProviderError."""
+        """Returns the answer as it comes, closed by `Answered`. Raises ProviderError."""

@@ -80,7 +80,7 @@ def _table() -> tuple[_Row, ...]:
 
 
 def network_failure(error: BaseException, host: str) -> ProviderError | None:
-    """The failure that an exception of the HTTP client means, or None if it means none."""
+    """Returns the failure that an exception of the HTTP client means, or None if it means none."""
     for row in _table():
         if isinstance(error, row.types):
             number = getattr(error, "errno", None)
@@ -109,13 +109,13 @@ class foreign_errors_of:  # noqa: N801 - reads as a statement: with foreign_erro
 
 
 def malformed_answer(why: str, *, status: int | None = None) -> ProviderError:
-    """A failure for an answer that cannot be read. It is not repeated: the same server says the same again."""
+    """Returns a failure for an answer that cannot be read. It is not repeated: the same server says the same again."""
     text = f"the provider's answer cannot be read: {why}"
     failure = ErrorClass(kind=ErrorKind.BAD_REQUEST, status=status, code="malformed_answer", message=text)
     return ProviderError(text, failure=failure)
 
 
 def cut_off() -> ProviderError:
-    """A failure for a stream that ended in order, but before its answer did."""
+    """Returns a failure for a stream that ended in order, but before its answer did."""
     text = "the stream ended before the answer was complete"
     return ProviderError(text, failure=ErrorClass(kind=ErrorKind.NETWORK, code="cut_off", message=text))

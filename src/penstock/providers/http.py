@@ -82,7 +82,7 @@ class Transport:
         self._sessions: dict[asyncio.AbstractEventLoop, _KeptSession] = {}
 
     async def send(self, request: HttpRequest, limits: TimeLimits | None = None) -> HttpReply:
-        """The whole reply, whatever its status. Cancelling it closes the connection. Raises ProviderError."""
+        """Returns the whole reply, whatever its status. Cancelling it closes the connection. Raises ProviderError."""
         async with self.open(request, limits) as reply:
             return HttpReply(reply.status, reply.headers, await reply.read())
 
@@ -149,7 +149,7 @@ class OpenReply:
         self._most_bytes = most_bytes
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The body in pieces, as they come. Raises ProviderError."""
+        """Yields the body in pieces, as they come. Raises ProviderError."""
         size = 0
         while True:
             with foreign_errors_of(self._host):
@@ -162,7 +162,7 @@ class OpenReply:
             yield data
 
     async def read(self) -> bytes:
-        """The whole body; of an error only the first megabyte."""
+        """Returns the whole body; of an error only the first megabyte."""
         pieces: list[bytes] = []
         size = 0
         async with contextlib.aclosing(self.chunks()) as chunks:
@@ -182,7 +182,7 @@ class OpenReply:
 
 
 class _KeptSession:
-    """A session that ends with its event loop, even if nobody closes it.
+    """A session that ends with its event loop, even if it is never closed.
 
     An event loop that shuts down closes the async generators that were started in it: the only hook that
     there is, and `asyncio.run` uses it while connections can still be closed properly.

@@ -45,20 +45,20 @@ class _Page(msgspec.Struct):
 
 
 def listings_from_body(body: Mapping[str, Any]) -> tuple[ModelListing, ...]:
-    """The models of a list, in any of the shapes that providers use. ProviderError where it is none."""
+    """Returns the models of a list, in any of the shapes that providers use. Raises ProviderError for anything else."""
     page = read_shape(body, _Page)
     entries = page.data if page.data is not None else page.models or []
-    return tuple(_listing(entry) for entry in entries if isinstance(entry, Mapping) and _name(entry))
+    return tuple(_read_listing(entry) for entry in entries if isinstance(entry, Mapping) and _name(entry))
 
 
 def next_page(body: Mapping[str, Any]) -> str | None:
-    """The id after which Anthropic's list goes on, or None."""
+    """Returns the id after which Anthropic's list goes on, or None."""
     last = body.get("last_id")
     return last if body.get("has_more") is True and isinstance(last, str) and last else None
 
 
 def entry_of(model: str, listed: Iterable[ModelListing]) -> ModelListing | None:
-    """The entry of a model, by its id."""
+    """Returns the entry of a model, by its id."""
     return next((entry for entry in listed if entry.id == model), None)
 
 
@@ -76,7 +76,7 @@ def _from_lmstudio(body: Mapping[str, Any], model: str, entry: ModelListing | No
 
 
 def _from_ollama(body: Mapping[str, Any], model: str, entry: ModelListing | None) -> int | None:  # noqa: ARG001 - as above
-    """Ollama says what it loaded the model with; while it is not loaded nobody knows."""
+    """Ollama states the window that it loaded the model with; it is unknown until then."""
     running = listings_from_body(body)
     own = entry_of(model, running) or entry_of(f"{model}:latest", running)
     return own.window_tokens if own else None
@@ -96,7 +96,7 @@ OWN_ROUTES: Final = {
 }
 
 
-def _listing(entry: Mapping[str, Any]) -> ModelListing:
+def _read_listing(entry: Mapping[str, Any]) -> ModelListing:
     owner = entry.get("owned_by")
     return ModelListing(_name(entry), _window(entry), owner if isinstance(owner, str) else "")
 

@@ -11,7 +11,7 @@ import msgspec
 from penstock.errors import ProviderError
 from penstock.providers import anthropic, chat, listing, responses
 from penstock.providers.bodies import encode_body, parse_body
-from penstock.providers.caller import Caller
+from penstock.providers.caller import EndpointCaller
 from penstock.providers.exchange import Answer, Answered, CallDelta, Finish, ReasoningDelta, TextDelta
 from penstock.providers.failures import malformed_answer
 from penstock.providers.http import TimeLimits
@@ -83,7 +83,7 @@ class ProviderModel:
         self._endpoint = endpoint
         self._transport = transport
         self._owns_transport = owns_transport
-        self._caller = Caller(endpoint, transport)
+        self._caller = EndpointCaller(endpoint, transport)
         self._dialect = _DIALECTS[endpoint.dialect]
         self._url = endpoint.address.url(self._dialect.path)
         self._quirks = quirks_of(endpoint.address.hostname)
@@ -103,8 +103,8 @@ class ProviderModel:
         """The address of the model, without a query."""
         return self._endpoint.address.base_url
 
-    def sibling(self, name: str) -> ProviderModel:
-        """Another model at the same endpoint. It shares the connections and leaves them open."""
+    def make_sibling(self, name: str) -> ProviderModel:
+        """Returns another model at the same endpoint. It shares the connections and leaves them open."""
         return ProviderModel(name, self._endpoint, self._transport, owns_transport=False)
 
     def __repr__(self) -> str:
@@ -118,11 +118,11 @@ class ProviderModel:
         call = _Call(self._endpoint.pace.now())
 
         async def attempt(left: float | None) -> Answer:
-            return await self._adapting(ask, lambda body: self._answer_once(body, left, call))
+            return await self._try_adapted(ask, lambda body: self._answer_once(body, left, call))
 
         seconds = ask.timeout_seconds or self._endpoint.timeout_seconds
         with self._caller.hiding_key(), call.count_requests():
-            answer = await self._retrying(attempt, seconds, ask)
+            answer = await self._retry(attempt, seconds, ask)
         return call.close(answer, ask, self._endpoint.pace.now())
 
     async def stream(self, ask: Ask) -> AsyncGenerator[Event, None]:
@@ -135,10 +135,10 @@ class ProviderModel:
         call = _Call(self._endpoint.pace.now())
 
         async def attempt(left: float | None) -> tuple[Event, AsyncGenerator[Event, None]]:
-            return await self._adapting(ask, lambda body: self._begin(body, left, call), stream=True)
+            return await self._try_adapted(ask, lambda body: self._begin(body, left, call), stream=True)
 
         with self._caller.hiding_key(), call.count_requests():
-            event, rest = await self._retrying(attempt, ask.timeout_seconds, ask)
+            event, rest = await self._retry(attempt, ask.timeout_seconds, ask)
         async with contextlib.aclosing(rest):
             while not isinstance(event, Answered):
                 yield event
@@ -171,7 +171,7 @@ class ProviderModel:
         return found
 
     async def window_tokens(self) -> int | None:
-        """Returns the window that the provider states for this model, or None; also None where it has no such list.
+        """Returns the window that the provider states for this model; None if it states none or has no list.
 
         Raises ProviderError where it cannot be reached or does not let us in.
         """
@@ -204,9 +204,9 @@ class ProviderModel:
         self, url: str, body: bytes | None = None, seconds: float | None = None
     ) -> dict[str, Any]:
         seconds = seconds or self._endpoint.timeout_seconds
-        return await self._retrying(lambda left: self._caller.fetch(url, body, left), seconds)
+        return await self._retry(lambda left: self._caller.fetch(url, body, left), seconds)
 
-    async def _retrying(
+    async def _retry(
         self,
         attempt: Callable[[float | None], Awaitable[_T]],
         seconds: float | None,
@@ -219,7 +219,7 @@ class ProviderModel:
             policy = msgspec.structs.replace(policy, tries=max(1, min(policy.tries, ask.most_requests)))
         return await retry(attempt, policy=policy, pace=pace, timeout_seconds=seconds, on_wait=ask.on_wait)
 
-    async def _adapting(
+    async def _try_adapted(
         self, ask: Ask, attempt: Callable[[bytes], Awaitable[_T]], *, stream: bool = False
     ) -> _T:
         """One try; where the server refuses a field by its name, another without it. What it wants is kept."""

@@ -1,10 +1,17 @@
-"""Providers by name: the dialect, the address and the variable of the key. One table, and nothing else knows one."""
+"""Providers by name: the dialect, the address and the variable of the key. One table, and nothing else knows one.
+
+Installed packages add to it: an entry point in the group `penstock.providers` names a `Preset`.
+"""
 
 from __future__ import annotations
 
 import msgspec
 
-__all__ = ["PRESETS", "Preset"]
+from penstock.errors import SettingsError
+
+__all__ = ["PRESETS", "PROVIDER_GROUP", "Preset", "find_preset", "list_installed_providers"]
+
+PROVIDER_GROUP = "penstock.providers"
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,3 +64,32 @@ PRESETS = {
     "llamacpp": _local(8_080, "LLAMA_API_KEY", "llamacpp"),
     "vllm": _local(8_000, "VLLM_API_KEY"),
 }
+
+
+def list_installed_providers() -> list[str]:
+    """Returns the names of the providers of installed packages, but for names that are taken by ours."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - takes time that our own providers need not
+
+    return sorted({point.name for point in entry_points(group=PROVIDER_GROUP)} - PRESETS.keys())
+
+
+def find_preset(provider: str) -> Preset | None:
+    """Returns the provider of that name, ours or an installed one, or None. Raises SettingsError.
+
+    A name of ours always means ours: a package cannot send a known provider's key elsewhere.
+    """
+    if provider in PRESETS:
+        return PRESETS[provider]
+    from importlib.metadata import entry_points  # noqa: PLC0415 - as above
+
+    for point in entry_points(group=PROVIDER_GROUP, name=provider):
+        try:
+            found = point.load()
+        except (ImportError, AttributeError) as error:
+            raise SettingsError(
+                f"the provider {provider!r} cannot be loaded from {point.value}: {error}"
+            ) from error
+        if not isinstance(found, Preset):
+            raise SettingsError(f"{point.value} is a {type(found).__name__}; a provider is a Preset")
+        return found
+    return None

@@ -60,7 +60,7 @@ class _Body(msgspec.Struct):
 
 
 def request_body(ask: Ask, model: str, quirks: Quirks, *, stream: bool = False) -> dict[str, Any]:
-    """The body of a request. Nothing is stored at the provider unless `ask.extra` says so."""
+    """Returns the body of a request. Nothing is stored at the provider unless `ask.extra` says so."""
     body: dict[str, Any] = {"model": model, "input": list(ask.messages), "store": False}
     if isinstance(ask.system, str) and ask.system:
         body["instructions"] = ask.system
@@ -76,7 +76,7 @@ def request_body(ask: Ask, model: str, quirks: Quirks, *, stream: bool = False) 
 
 
 def answer_from_body(body: Mapping[str, Any]) -> Answer:
-    """The answer that a whole body holds; its items are the wires. ProviderError where it cannot be read."""
+    """Returns the answer that a whole body holds; its items are the wires. Raises ProviderError where it cannot be read."""
     if body.get("status") == "failed":
         raise provider_error(classify_error(None, body))
     read = read_shape(body, _Body)
@@ -100,9 +100,9 @@ _CALLS = frozenset({"function_call", "custom_tool_call"})
 
 
 def _item(item: Any, place: int) -> _Item:
-    """An item as we read it. Of kinds that we do not know only the kind is read: they stay in the wires."""
+    """Returns an item as we read it. Of kinds that we do not know only the kind is read: they stay in the wires."""
     if not isinstance(item, Mapping):
-        raise malformed_answer(f"item {place} of its output is no object")
+        raise malformed_answer(f"item {place} of its output is not an object")
     kind = item.get("type")
     if isinstance(kind, str) and kind not in {"message", "reasoning", *_CALLS}:
         return _Item(type=kind)
@@ -114,7 +114,7 @@ def _parts(content: list[_Part] | str | None) -> list[_Part]:
 
 
 def _thoughts(item: _Item) -> list[str]:
-    """The summary where there is one, else the reasoning itself, as open models give it."""
+    """Returns the summary where there is one, else the reasoning itself, as open models give it."""
     return [part.text for part in item.summary or _parts(item.content) if part.text]
 
 
@@ -160,7 +160,7 @@ class ResponsesAccumulator:
         return []
 
     def answer(self) -> Answer:
-        """The whole answer. ProviderError where the stream broke off or what it held cannot be read."""
+        """Returns the whole answer. Raises ProviderError where the stream broke off or what it held cannot be read."""
         if self._last is None:
             raise cut_off()
         body = self._last

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
-from penstock.errors import ProviderError
+from penstock.errors import ErrorKind, ProviderError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -30,13 +30,15 @@ CERTIFICATE = "certificate"
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The number of retries and the delays between them.
 
-    The wait before try n + 1 is anything up to `base_seconds` × 2^(n - 1), and at most `cap_seconds`. Where the
-    provider says how long to wait, that is waited, with up to a tenth of it on top; if it is more than
-    `longest_wait_seconds`, the request is not repeated.
+    The wait before try n + 1 is anything up to `base_seconds` × 2^(n - 1), and at most `cap_seconds`. After a rate limit it
+    is at least half of `rate_limit_seconds` × 2^(n - 1): such limits count by the minute, and to ask at once only counts
+    against them. Where the provider says how long to wait, that is waited, with up to a tenth of it on top; if it is more
+    than `longest_wait_seconds`, the request is not repeated.
     """
 
     tries: int = 3
     base_seconds: float = 0.5
+    rate_limit_seconds: float = 6.0
     cap_seconds: float = 20.0
     longest_wait_seconds: float = 60.0
 
@@ -61,8 +63,11 @@ def next_delay(
     asked = failure.retry_after_seconds
     if asked is not None and asked > 0:
         return asked * (1 + rng.random() / 10) if asked <= policy.longest_wait_seconds else None
-    # Full jitter: many clients that failed together come back spread over the whole interval.
-    return rng.random() * min(policy.cap_seconds, policy.base_seconds * 2.0 ** min(attempt - 1, 60))
+    # Many clients that failed together come back spread over the whole interval, or over its second half.
+    is_limited = failure.kind is ErrorKind.RATE_LIMIT
+    base, least = (policy.rate_limit_seconds, 0.5) if is_limited else (policy.base_seconds, 0.0)
+    share = least + rng.random() * (1 - least)
+    return share * min(policy.cap_seconds, base * 2.0 ** min(attempt - 1, 60))
 
 
 async def retry(

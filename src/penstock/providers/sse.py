@@ -30,7 +30,7 @@ class ServerEvent(msgspec.Struct, frozen=True):
 
 
 class OversizedEvent(ValueError):
-    """An event grew past the limit: what the server sends is no stream of answers."""
+    """An event grew past the limit: the server does not send a stream of answers."""
 
 
 class EventParser:
@@ -63,7 +63,7 @@ class EventParser:
         return list(self._events(data))
 
     def close(self) -> list[ServerEvent]:
-        """The event that was open when the stream ended, if it had data."""
+        """Returns the event that was open when the stream ended, if it had data."""
         start, self._start = self._start or b"", None
         return list(self._events(start.removeprefix(_BOM) + b"\n\n"))
 

@@ -28,5 +28,4 @@ def run(agent, text):
 
 async def pause(agent):
     """The user reads: what is prepared beside the turns is ready afterwards."""
-    if agent.context._prepared is not None:
-        await asyncio.wait({agent.context._prepared})
+    await agent.context.wait_prepared()

@@ -70,7 +70,7 @@ class TestFinding:
     def test_a_bad_pattern_is_told(self, stage):
         outcome = stage.run("search_files", pattern="(crane")
         assert outcome.is_error
-        assert "the pattern is no regular expression" in outcome.text
+        assert "the pattern is not a regular expression" in outcome.text
 
     def test_a_link_is_not_followed_out(self, stage, tmp_path):
         (tmp_path / "private.txt").write_text("crane private\n")

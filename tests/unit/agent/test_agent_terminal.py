@@ -20,7 +20,7 @@ def alive(pid):
         return False
 
 
-def gone(pid, seconds=3.0):
+def gone(pid, seconds=20.0):
     until = time.monotonic() + seconds
     while alive(pid) and time.monotonic() < until:
         time.sleep(0.02)

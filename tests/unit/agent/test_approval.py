@@ -53,7 +53,7 @@ class TestRules:
 
     @pytest.mark.parametrize("text", ["", "two words", "terminal(", "terminal()", "(x)"])
     def test_what_is_no_rule(self, text):
-        with pytest.raises(SettingsError, match="no rule of approval"):
+        with pytest.raises(SettingsError, match="not an approval rule"):
             read_rule(text)
 
 
@@ -77,7 +77,7 @@ class TestAsking:
     def test_nobody_to_ask_means_no(self):
         decision = asyncio.run(Approvals().approve(command("ls")))
         assert not decision.allowed
-        assert "nobody is there to be asked" in decision.reason
+        assert "there is no one to ask" in decision.reason
 
     @pytest.mark.parametrize(
         ("reply", "times"), [(ApprovalReply.ONCE, 2), (ApprovalReply.SESSION, 1), (ApprovalReply.NO, 2)]

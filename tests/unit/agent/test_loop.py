@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,17 @@ from penstock.agent.assembly import AgentPlace, make_agent
 from penstock.engine.contract import CompactionWish
 from penstock.errors import ErrorKind, SettingsError
 from penstock.loop.approvals import ApprovalReply as Answer
-from penstock.loop.events import Compacted, Compacting, Noticed, Recovering, Said, ToolEnded, ToolLine, Used
+from penstock.loop.events import (
+    Compacted,
+    Compacting,
+    Noticed,
+    Recovering,
+    Said,
+    ToolEnded,
+    ToolLine,
+    ToolStarted,
+    Used,
+)
 from penstock.sessions.session import Session
 from penstock.settings import settings_from
 from penstock.testing import PromptCache, Reply, ScriptedModel
@@ -156,17 +167,22 @@ def test_a_second_interruption_does_not_wait_for_a_command_to_end(store, tmp_pat
 
 
 def test_the_time_that_a_person_takes_is_not_that_of_the_tool(store, tmp_path):
-    events = []
+    events, asked = [], []
 
     async def ask(_asked):
-        await asyncio.sleep(0.4)
+        began = time.monotonic()
+        await asyncio.sleep(0.1)
+        asked.append(time.monotonic() - began)
         return Answer.ONCE
 
     model = ScriptedModel([Reply.calling("write_file", path="a.txt", content="a"), Reply(text="ok")])
-    place = AgentPlace(folder=tmp_path, store=store, tell=events.append, ask=ask)
+    place = AgentPlace(
+        folder=tmp_path, store=store, tell=lambda event: events.append((event, time.monotonic())), ask=ask
+    )
     assert run(make_agent(place, model, settings_from({})), "Write it.").reason == "done"
-    (told,) = [event for event in events if isinstance(event, ToolEnded)]
-    assert told.seconds < 0.35
+    ((_, started),) = [told for told in events if isinstance(told[0], ToolStarted)]
+    ((told, ended),) = [told for told in events if isinstance(told[0], ToolEnded)]
+    assert 0 <= told.seconds <= ended - started - asked[0]
     assert (tmp_path / "a.txt").read_text() == "a"
 
 
@@ -332,9 +348,8 @@ def test_a_compaction_that_was_prepared_is_not_waited_for(store, tmp_path):
         await agent.aclose()
 
     asyncio.run(go())
-    made = [event for event in events if isinstance(event, Compacted)]
-    assert made
-    assert made[0].waited_seconds < 0.05
+    told = [event for event in events if isinstance(event, Compacting | Compacted)]
+    assert isinstance(told[0], Compacted)  # the turn was not said to wait for it
     assert not model.violations
     assert all(request.prompt_tokens <= 24_000 for request in model.received)
 
@@ -364,7 +379,7 @@ def test_what_is_said_while_a_compaction_is_prepared_stands_behind_it(store, tmp
         assert context.view[-2:] == [said, {"role": "assistant", "content": "yes"}]
         assert agent.session.view() == context.view
         assert context.counted - context.outside_tokens == agent.session.workings.weigh(context.view)
-        assert context.prefix_end == agent.session.workings.standing().prefix_end
+        assert context.prefix_end == agent.session.workings.read_standing().prefix_end
 
     asyncio.run(go("first"))
     context.append([{"role": ("user", "assistant")[n % 2], "content": TALK * 40} for n in range(30)])

@@ -17,7 +17,7 @@ from penstock.loop.events import Compacted, Recovering
 from penstock.planning.policy import Policy
 from penstock.providers.connect import connect
 from penstock.settings import CompressionSettings, settings_from
-from penstock.testing import PromptCache, Reply, ScriptedProvider
+from penstock.testing import PromptCache, Reply, ScriptedModel, ScriptedProvider
 
 POLICY = Policy.of(CompressionSettings(), 200_000)
 
@@ -56,6 +56,58 @@ def test_a_prompt_that_stays_too_long_ends_in_one_clear_error_each_try_smaller(s
     script.refusals = []
     assert agent.session.view() == agent.context.view
     assert [event.what for event in events if isinstance(event, Recovering)]
+
+
+class RefusingSteps:
+    """Reads a file again and again; each step it is refused once, for the whole turn or until its answer is asked for."""
+
+    def __init__(self, refusals):
+        self.left = refusals
+        self.calls = 0
+        self.refused = False
+
+    def __call__(self, request):
+        if not request.body.get("tools"):
+            return Reply(text="Nothing to add.")
+        self.refused = not self.refused
+        if self.refused and self.left:
+            self.left -= 1
+            return Reply.payload_too_large()
+        self.calls += 1
+        return (
+            Reply.calling("read_file", path="note.txt", line=self.calls) if self.left else Reply(text="Done.")
+        )
+
+
+@pytest.mark.parametrize(("refusals", "reason"), [(3, "done"), (4, "failed")])
+def test_the_attempts_of_a_turn_are_those_of_all_its_requests(store, tmp_path, refusals, reason):
+    (tmp_path / "note.txt").write_text(f"{TALK}\n" * 400)
+    agent, _, events = agent_of(Refusing(), store, tmp_path)
+    talked(agent, 24)
+    agent.asking.model = ScriptedModel(RefusingSteps(refusals))
+    ended = run(agent, "go on")
+    assert ended.reason == reason
+    assert len([event for event in events if isinstance(event, Compacted)]) == 3
+    assert ("3 attempts in this turn (compression.max_attempts)" in ended.what) is (reason == "failed")
+    agent.asking.model = ScriptedModel(Refusing())
+    talked(agent, 24)  # so that there is something to give way again
+    agent.asking.model = ScriptedModel(RefusingSteps(1))
+    assert run(agent, "go on").reason == "done"  # a new turn begins to count anew
+
+
+def test_a_host_that_names_no_turns_has_its_attempts_for_each_request(store, tmp_path):
+    script = Refusing()
+    agent, _, events = agent_of(script, store, tmp_path)
+
+    async def talk():
+        for number in range(5):
+            agent.context.append([{"role": "user", "content": f"question {number}: {TALK * 300}"}])
+            script.refusals = [Reply.payload_too_large()] if number else []
+            answer = await agent.asking.ask(1, None)
+            agent.context.append(answer.wires)
+
+    asyncio.run(talk())
+    assert len([event for event in events if isinstance(event, Compacted)]) == 4
 
 
 def test_off_means_off_when_a_provider_refuses_and_the_person_is_told_what_to_do(store, tmp_path):

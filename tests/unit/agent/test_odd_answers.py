@@ -9,7 +9,7 @@ import pytest
 from agent_talk import DIALECTS, agent_of, run
 
 from penstock.loop.events import Noticed, ToolEnded
-from penstock.loop.wire import is_whole, sound_calls
+from penstock.loop.wire import is_whole, mend_calls
 from penstock.providers.exchange import Called, Finish
 from penstock.sessions.session import Session
 from penstock.testing import Reply
@@ -23,8 +23,8 @@ HALF = '{"path": "a.txt", "content": "one\\ntw'
     [
         (Reply(text="half an ans", finish=Finish.LENGTH), "cut at its limit"),
         (Reply(text="", finish=Finish.REFUSED), "declined to answer"),
-        (Reply(text=""), "answered with nothing"),
-        (Reply(text="", reasoning="Only thoughts."), "answered with nothing"),
+        (Reply(text=""), "an empty answer"),
+        (Reply(text="", reasoning="Only thoughts."), "an empty answer"),
         (Reply(text="Fine."), ""),
     ],
 )
@@ -68,10 +68,10 @@ def test_arguments_that_cannot_be_read_are_sent_on_as_something_that_can(store, 
 def test_what_is_no_object(text):
     assert not is_whole(text)
     wire = {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "x", "arguments": text}}]}
-    (made,) = sound_calls("chat", [wire])
+    (made,) = mend_calls("chat", [wire])
     assert json.loads(made["tool_calls"][0]["function"]["arguments"]) == {"unreadable": text}
     assert wire["tool_calls"][0]["function"]["arguments"] == text
-    assert sound_calls("responses", [wire]) == [wire]
+    assert mend_calls("responses", [wire]) == [wire]
 
 
 @pytest.mark.parametrize("text", ["", "  ", "{}", '{"a": 1}'])

@@ -17,6 +17,8 @@ from penstock.loop.events import Compacted, Compacting, Noticed, ToolEnded
 from penstock.settings import settings_from
 from penstock.testing import Reply, ScriptedModel
 
+pytestmark = pytest.mark.sampled(3)  # each of its cases is long
+
 WINDOW = 12_000
 LONG = "word " * 1_500
 
@@ -223,7 +225,7 @@ ILL = {
         'return [one for one in messages if not one.get("tool_calls")]',
         "the provider would refuse",
     ),
-    "no list": ("return [*head, note, *messages[start:]]", "return None", "no list of messages"),
+    "no list": ("return [*head, note, *messages[start:]]", "return None", "not a list of messages"),
     "rubbish": ("return [*head, note, *messages[start:]]", 'return [{"x": 1}]', "the provider would refuse"),
 }
 

@@ -10,8 +10,7 @@ import pytest
 from penstock.agent.assembly import AgentPlace, make_agent
 from penstock.errors import ToolFailure
 from penstock.loop.events import Noticed
-from penstock.loop.memory import MemoryFiles, MemoryName
-from penstock.loop.remembering import MemoryTaker
+from penstock.loop.memory import MemoryFiles, MemoryName, MemoryTaker
 from penstock.providers.exchange import Called
 from penstock.settings import settings_from
 from penstock.stores.values import NewFact

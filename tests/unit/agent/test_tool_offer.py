@@ -128,7 +128,7 @@ class TestLoading:
         )
         assert answer_load('{"names": "c"}', known)[1] is False  # it is there already
         assert answer_load({"names": ["a", "x"]}, known) == (
-            "there is no tool x; load_tools names those that there are",
+            "there is no tool x; load_tools lists them",
             True,
         )
         assert answer_load("nonsense", known)[1]

@@ -100,6 +100,7 @@ def result(number, text="done"):
     return {"role": "tool", "tool_call_id": f"c{number}", "content": text}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ["compressor", "lossless"])
 def test_the_line_of_a_value_that_the_agent_used_since_is_put_in(store, engine):
     prepared = Prepared(store, engine)
@@ -163,7 +164,7 @@ def test_older_excerpts_give_way_and_the_target_does_not(store):
     made = prepared.made
     used = [CRANES[n] for n in prepared.lost[::40]]
     context.append([call("terminal", 2, command=" ".join(used)), result(2)])
-    done = complete_compaction(context.session, made, context._logged_since(made.log_length))
+    done = complete_compaction(context.session, made, context._list_logged_since(made.log_length))
     assert 0 < done.receipt.facts_added <= len(used)
     assert done.view_tokens <= made.view_tokens
     before, after = handoff_in(made.draft), handoff_in(done.draft)
@@ -195,7 +196,7 @@ def test_a_draft_without_a_handoff_gets_the_message_back_that_it_had_shortened(s
         for message in (call("read_file", n, path=f"{n}.txt"), result(n, f"part_{n}_of_it {TALK * 20}"))
     ]
     session.append([{"role": "user", "content": "Read all of it."}, *rounds])
-    base = session.workings.standing()
+    base = session.workings.read_standing()
     pieces = tuple(
         Rewritten(place, {0: ToolResult(f"c{place // 2 - 1}", "[read_file]")})
         if place in (2, 4, 6)

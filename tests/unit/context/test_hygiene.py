@@ -7,7 +7,7 @@ import json
 import pytest
 
 import penstock
-from penstock.context.live import tidy
+from penstock.context.hygiene import tidy
 from penstock.conversation.dialects import CHAT, decode_all
 from penstock.conversation.rules import check
 from penstock.engine.registry import engine_named

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.accounts.usage import report_usage
 from penstock.agent.assembly import AgentPlace, make_agent
 from penstock.context.bookkeeping import Bookkeeper
-from penstock.context.live import tidy
-from penstock.loop.events import Compacted
+from penstock.context.hygiene import tidy
+from penstock.loop.events import Compacted, Compacting
 from penstock.measure.usage import Usage, names_cache
 from penstock.providers.cache_marks import caching_for, marks_of
 from penstock.sessions.session import Session
@@ -92,10 +94,10 @@ def fill(agent, messages, words=60):
 
 async def rest(agent):
     """The person reads: what is prepared beside the turns is ready afterwards."""
-    if agent.context._prepared is not None:
-        await asyncio.wait([agent.context._prepared])
+    await agent.context.wait_prepared()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("named", [CLAUDE, GPT], ids=["claude", "gpt"])
 @pytest.mark.parametrize(("seconds", "compactions"), [(10, 0), (3_700, 1)])
 def test_a_resume_is_cold_only_when_the_cache_has_expired(
@@ -160,6 +162,7 @@ def test_a_summary_is_asked_for_with_the_prompt_and_the_tools_of_the_agent(store
     assert (receipt.model_prompt_tokens, receipt.model_calls) == (used.prompt_tokens, 1)
 
 
+@pytest.mark.outside  # takes long
 def test_a_second_summary_brings_the_first_up_to_date(store, tmp_path, clock):
     served = ScriptedModel(answer, name="gpt-4.1", prompt_cache=PromptCache(clock=clock))
     agent, _ = agent_with(served, store, tmp_path)
@@ -182,6 +185,7 @@ def test_a_second_summary_brings_the_first_up_to_date(store, tmp_path, clock):
     assert not served.violations
 
 
+@pytest.mark.outside  # takes long
 def test_what_was_prepared_and_never_used_is_booked(store, tmp_path, clock):
     till = Books(clock)
     served = ScriptedModel(answer, name="gpt-4.1", prompt_cache=till)
@@ -253,7 +257,7 @@ def test_nothing_is_compacted_for_the_price_before_cached_tokens_were_named(stor
             await context.fit()
             report = {"prompt_tokens": context.tokens(), "completion_tokens": 5, **fields}
             usage = Usage(input_tokens=context.tokens(), output_tokens=5)
-            context.used(usage, context.tokens(), names_cache=names_cache(report))
+            context.take_usage(usage, context.tokens(), names_cache=names_cache(report))
             if context.tokens() > 40_000:
                 break
             clock.seconds += 400
@@ -347,6 +351,7 @@ def _keep_books(course, *, restarts):
         return moves, [getattr(books, name) for name in names]
 
 
+@pytest.mark.outside  # takes long
 def test_on_asks_a_model_below_the_threshold_where_that_pays(store, tmp_path, clock):
     made = {}
     for mode in ("gated", "on"):
@@ -416,3 +421,41 @@ def test_a_marked_request_for_a_summary_has_four_marks_at_most(store, tmp_path, 
     asyncio.run(talk())
     for received in served.received:
         assert 1 <= len(marks_of(received.body, dialect="anthropic")) <= 4
+
+
+@pytest.mark.parametrize("economics", ["off", "gated"])
+def test_where_growth_is_steady_no_turn_waits_for_a_summary(store, tmp_path, clock, economics):
+    """From 85 % of the threshold on one is prepared; with `gated`, where the next request is about to reach it."""
+    served = ScriptedModel(answer, name="gpt-4.1", prompt_cache=PromptCache(clock=clock))
+    values = {"context.economics": economics, "model.context_length": 24_000}
+    agent, events = agent_with(served, store, tmp_path, **values)
+
+    async def talk():
+        for number in range(34):
+            await agent.turn(f"{number}: {TALK * 100}")
+            await rest(agent)
+            clock.seconds += 20
+        await agent.aclose()
+
+    asyncio.run(talk())
+    made = [event for event in events if isinstance(event, Compacted)]
+    assert len(made) >= 2
+    assert all(event.receipt.model for event in made)
+    assert not [event for event in events if isinstance(event, Compacting)]
+
+
+@settings(max_examples=4)
+@given(steps=st.lists(st.integers(20, 290), min_size=20, max_size=26))
+def test_without_the_gate_no_turn_waits_however_it_grows(steps):
+    """As long as no turn takes more than the 15 % of the threshold that are left when preparing begins."""
+    with closing(open_store("memory:")) as store, TemporaryDirectory() as folder:
+        served = ScriptedModel(answer, name="unpriced-model")
+        agent, events = agent_with(served, store, Path(folder), **{"model.context_length": 24_000})
+
+        async def talk():
+            for words in steps:
+                await agent.turn(TALK * words)
+                await rest(agent)
+
+        asyncio.run(talk())
+    assert not [event for event in events if isinstance(event, Compacting)]

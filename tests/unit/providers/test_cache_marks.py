@@ -248,8 +248,8 @@ def test_claude_gets_marks_by_the_two_routes(model, base_url, provider, dialect)
         ("gpt-5", "", "openai", "no marks for gpt-5 by openai, because it takes none"),
         ("claude-opus-4-8", "https://proxy.example/v1", "", "by proxy.example, because it takes none"),
         ("claude-opus-4-8", "https://openrouter.ai.example/v1", "", "because it takes none"),
-        ("glm-5", "", "anthropic", "because it is no Claude model"),
-        ("openai/gpt-5", "", "openrouter", "because it is no Claude model"),
+        ("glm-5", "", "anthropic", "because it is not a Claude model"),
+        ("openai/gpt-5", "", "openrouter", "because it is not a Claude model"),
         ("some", "not an address", "", "by an unknown endpoint"),
     ],
 )

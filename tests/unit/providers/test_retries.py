@@ -45,7 +45,10 @@ def rate_limit(after=None):
     return ErrorClass(kind=ErrorKind.RATE_LIMIT, status=429, retry_after_seconds=after)
 
 
-@given(st.sampled_from(TRANSIENT), st.integers(1, 200), st.integers())
+OTHERWISE_TRANSIENT = [kind for kind in TRANSIENT if kind is not ErrorKind.RATE_LIMIT]
+
+
+@given(st.sampled_from(OTHERWISE_TRANSIENT), st.integers(1, 200), st.integers())
 def test_the_wait_stays_in_its_interval(kind, attempt, seed):
     policy = RetryPolicy(tries=1_000, base_seconds=0.5, cap_seconds=8)
     delay = next_delay(attempt, ErrorClass(kind=kind), random.Random(seed), policy)
@@ -54,9 +57,27 @@ def test_the_wait_stays_in_its_interval(kind, attempt, seed):
 
 def test_waits_use_the_whole_interval():
     rng = random.Random(3)
-    waits = [next_delay(2, rate_limit(), rng, RetryPolicy(base_seconds=1)) for _ in range(500)]
+    overload = ErrorClass(kind=ErrorKind.OVERLOAD)
+    waits = [next_delay(2, overload, rng, RetryPolicy(base_seconds=1)) for _ in range(500)]
     assert min(waits) < 0.1
     assert max(waits) > 1.9
+
+
+@given(st.integers(1, 200), st.integers())
+def test_after_a_rate_limit_without_a_time_the_waits_are_long_and_grow(attempt, seed):
+    policy = RetryPolicy(tries=1_000)
+    delay = next_delay(attempt, rate_limit(), random.Random(seed), policy)
+    longest = min(policy.cap_seconds, 6 * 2.0 ** (attempt - 1))
+    assert longest / 2 <= delay <= longest
+
+
+def test_the_tries_after_a_rate_limit_span_more_than_a_few_seconds():
+    time = Time()
+    ask, told = failing(*[rate_limit()] * 3)
+    with pytest.raises(ProviderError):
+        asyncio.run(retry(ask, pace=time.pace()))
+    assert len(told) == 3
+    assert 9 <= sum(time.slept) <= 18
 
 
 @given(st.sampled_from(LASTING), st.integers())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
-from penstock.agent.tools.readable import readable
+from penstock.agent.tools.readable import extract_text
 from penstock.errors import ToolFailure
 from penstock.loop.approvals import Access, Permission
 from penstock.loop.text_files import looks_binary, size_in_words
@@ -68,14 +68,14 @@ class FetchUrl(OwnTool[FetchArguments]):
                             return refuse(decision)
                         origins.add(url.origin())
                     async with session.get(url, allow_redirects=False) as response:
-                        onward = _onward(response)
+                        onward = _find_redirect(response)
                         if onward is None:
                             return await _outcome(response)
                         url = onward
         raise ToolFailure(f"{wanted.url} redirects more than {_REDIRECTS} times")
 
     async def _ask_approval(self, url: yarl.URL, pins: PinnedAddresses, context: ToolContext) -> Decision:
-        """The decision on where a request goes, and the addresses that it may go to."""
+        """Returns the decision on where a request goes, and the addresses that it may go to."""
         host = url.host or ""
         async with asyncio.timeout(_SECONDS):
             addresses = await pins.look_up(host, url.port or 80)
@@ -88,13 +88,13 @@ class FetchUrl(OwnTool[FetchArguments]):
 
 
 def _address(text: str) -> yarl.URL:
-    """The address, if it is one that is fetched. Raises ToolFailure."""
+    """Returns the address, if it is one that is fetched. Raises ToolFailure."""
     import yarl  # noqa: PLC0415 - only a fetch needs it
 
     try:
         url = yarl.URL(text.strip())
     except ValueError as error:
-        raise ToolFailure(f"{text} is no address: {error}") from None
+        raise ToolFailure(f"{text} is not an address: {error}") from None
     return _check_url(url)
 
 
@@ -108,8 +108,8 @@ def _check_url(url: yarl.URL) -> yarl.URL:
     return url
 
 
-def _onward(response: aiohttp.ClientResponse) -> yarl.URL | None:
-    """The target of a redirect; None where the response is none."""
+def _find_redirect(response: aiohttp.ClientResponse) -> yarl.URL | None:
+    """Returns the target of a redirect; None for any other response."""
     location = response.headers.get("Location")
     if response.status not in {301, 302, 303, 307, 308} or not location:
         return None
@@ -118,7 +118,7 @@ def _onward(response: aiohttp.ClientResponse) -> yarl.URL | None:
     try:
         return _check_url(response.url.join(yarl.URL(location)))
     except ValueError as error:
-        raise ToolFailure(f"{response.url} redirects to what is no address: {error}") from None
+        raise ToolFailure(f"{response.url} redirects to something that is not an address: {error}") from None
 
 
 async def _outcome(response: aiohttp.ClientResponse) -> ToolOutcome:
@@ -126,11 +126,11 @@ async def _outcome(response: aiohttp.ClientResponse) -> ToolOutcome:
     body, whole = await _body(response)
     if not _is_text(kind, body):
         raise ToolFailure(
-            f"{response.url} is {kind} of {size_in_words(len(body))}{'' if whole else ' or more'}, which is no text"
+            f"{response.url} is {kind} of {size_in_words(len(body))}{'' if whole else ' or more'}, which is not text"
         )
     text = body.decode(_charset(response, body), errors="replace")
     if "html" in kind or (kind == "text/plain" and text.lstrip()[:9].lower() == "<!doctype"):
-        text = readable(text, str(response.url))
+        text = extract_text(text, str(response.url))
     if response.status >= 400:
         said = f"{response.url} answered {response.status} {response.reason or ''}".rstrip()
         return fail(f"{said}\n{text[:_ERROR_CHARS]}".rstrip(), summary=said)
@@ -140,7 +140,7 @@ async def _outcome(response: aiohttp.ClientResponse) -> ToolOutcome:
 
 
 async def _body(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
-    """The body as far as it is taken, and whether that is all of it."""
+    """Returns the body as far as it is taken, and whether that is all of it."""
     body = bytearray()
     async for chunk in response.content.iter_chunked(1 << 16):
         body += chunk
@@ -199,7 +199,7 @@ def _foreign_errors(url: str) -> Iterator[None]:
 
 
 def is_public(address: str) -> bool:
-    """True for addresses of the internet: not of this machine, its network, or anything reserved."""
+    """Returns True for addresses of the internet: not of this machine, its network, or anything reserved."""
     known = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(known, ipaddress.IPv6Address):
         inner = known.ipv4_mapped or known.sixtofour or _nat64(known)
@@ -221,7 +221,7 @@ class PinnedAddresses:
         self._known: dict[str, list[str]] = {}
 
     async def look_up(self, host: str, port: int) -> list[str]:
-        """The addresses of a host. Raises socket.gaierror."""
+        """Returns the addresses of a host. Raises socket.gaierror."""
         if host not in self._known:
             loop = asyncio.get_running_loop()
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,7 @@ __all__ = ["ListFiles"]
 _ENTRIES = 400
 _DEPTH, _DEEPEST = 3, 50
 _MOST_VISITED = 50_000
+_SECONDS = 10.0
 
 
 class ListArguments(msgspec.Struct, frozen=True):
@@ -50,7 +52,7 @@ class ListFiles(OwnTool[ListArguments]):
             what = "is a file; read_file reads it" if start.exists() else "does not exist"
             raise ToolFailure(f"{wanted.path} {what}")
         folder = "" if start == root else context.workspace.relative_name(start)
-        found, complete = await asyncio.to_thread(_found, root, folder, wanted)
+        found, complete = await asyncio.to_thread(_find_nearest, root, folder, wanted)
         lines = list(_draw(found, folder))
         if not lines:
             nothing = f"no file like {wanted.glob}" if wanted.glob else "nothing"
@@ -63,13 +65,14 @@ class ListFiles(OwnTool[ListArguments]):
         return ToolOutcome("\n".join(lines), summary=entries if complete else f"{entries} and more")
 
 
-def _found(root: Path, folder: str, wanted: ListArguments) -> tuple[list[FolderEntry], bool]:
-    """The nearest entries, with the folders that they are in, and whether these are all."""
+def _find_nearest(root: Path, folder: str, wanted: ListArguments) -> tuple[list[FolderEntry], bool]:
+    """Returns the nearest entries, with the folders that they are in, and whether these are all."""
     depth = wanted.depth or (_DEPTH if wanted.glob is None else _DEEPEST)
-    visited = islice(levels_below(root, folder, depth), _MOST_VISITED)
+    until = time.monotonic() + _SECONDS
+    visited = islice(levels_below(root, folder, depth, until=until), _MOST_VISITED)
     if wanted.glob is None:
         found = list(islice(visited, _ENTRIES + 1))
-        return found[:_ENTRIES], len(found) <= _ENTRIES
+        return found[:_ENTRIES], len(found) <= _ENTRIES and time.monotonic() < until
     glob = compile_path_glob(wanted.glob)
     prefix = f"{folder}/" if folder else ""
     files = (
@@ -77,7 +80,7 @@ def _found(root: Path, folder: str, wanted: ListArguments) -> tuple[list[FolderE
     )
     found = list(islice(files, _ENTRIES + 1))
     kept = found[:_ENTRIES]
-    return [*_folders_of(kept, prefix), *kept], len(found) <= _ENTRIES
+    return [*_folders_of(kept, prefix), *kept], len(found) <= _ENTRIES and time.monotonic() < until
 
 
 def _folders_of(files: Iterable[FolderEntry], prefix: str) -> Iterator[FolderEntry]:
@@ -91,7 +94,7 @@ def _folders_of(files: Iterable[FolderEntry], prefix: str) -> Iterator[FolderEnt
 
 
 def _draw(entries: Iterable[FolderEntry], folder: str) -> Iterator[str]:
-    """A line for each, indented below its folder."""
+    """Yields a line for each, indented below its folder."""
     base = folder.count("/") + 1 if folder else 0
     for entry in sorted(entries, key=lambda entry: entry.path.split("/")):
         end = "/" if entry.is_folder else "@" if entry.is_link else ""

@@ -55,7 +55,7 @@ class Patch(OwnTool[PatchArguments]):
         file = await asyncio.to_thread(read_text, path, shown)
         if not file.exact:
             raise ToolFailure(
-                f"{shown} has bytes that are no UTF-8 and would be lost; change it with terminal"
+                f"{shown} has bytes that are not UTF-8 and would be lost; change it with terminal"
             )
         result = patch_text(file.text, wanted.old, wanted.new, everywhere=wanted.all)
         detail = difference(file.text, result.text, shown)
@@ -71,7 +71,7 @@ class Patch(OwnTool[PatchArguments]):
 
 
 def patch_text(text: str, old: str, new: str, *, everywhere: bool = False) -> Patched:
-    """The change, made. Where all line ends of the text are CR LF, those of `old` and `new` become so.
+    """Returns the change, made. Where all line ends of the text are CR LF, those of `old` and `new` become so.
 
     Raises ToolFailure that says why it cannot be made: not found and what is nearest, found more than once,
     nothing to change.
@@ -98,7 +98,7 @@ def _with_crlf(text: str) -> str:
 
 
 def _lines_of(text: str, old: str) -> tuple[int, ...]:
-    """The line of each occurrence, none overlapping another."""
+    """Returns the line of each occurrence, none overlapping another."""
     lines = []
     line, last = 1, 0
     at = text.find(old)
@@ -124,7 +124,7 @@ _ALIKE = 0.6
 
 
 def why_not_found(text: str, old: str) -> str:
-    """A text for the model, with the nearest lines as they stand there."""
+    """Returns a text for the model, with the nearest lines as they stand there."""
     lines, wanted = text.split("\n"), old.strip("\n").split("\n")
     if (at := _same_but_white_space(lines, wanted)) is not None:
         return (
@@ -138,7 +138,7 @@ def why_not_found(text: str, old: str) -> str:
 
 
 def _same_but_white_space(lines: list[str], wanted: list[str]) -> int | None:
-    """The place where the same words stand in the same lines."""
+    """Returns the place where the same words stand in the same lines."""
     sought = ["".join(line.split()) for line in wanted]
     if not any(sought):
         return None
@@ -151,7 +151,7 @@ def _same_but_white_space(lines: list[str], wanted: list[str]) -> int | None:
 
 
 def _most_alike(lines: list[str], wanted: list[str]) -> int | None:
-    """The place of the line that is most like the longest of the wanted ones, moved to their beginning."""
+    """Returns the place of the line that is most like the longest of the wanted ones, moved to their beginning."""
     key = max(range(len(wanted)), key=lambda index: len(wanted[index].strip()))
     sought = wanted[key].strip()[:_LONGEST_LINE]
     if not sought:

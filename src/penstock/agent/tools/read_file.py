@@ -44,7 +44,7 @@ class ReadFile(OwnTool[ReadArguments]):
 
     async def act(self, wanted: ReadArguments, context: ToolContext) -> ToolOutcome:
         """Find it, read it, show the page."""
-        found = await self._found(wanted.path, context)
+        found = await self._find_text(wanted.path, context)
         lines = [line.removesuffix("\r") for line in found.text.split("\n")]
         if lines[-1] == "":
             lines.pop()
@@ -65,8 +65,8 @@ class ReadFile(OwnTool[ReadArguments]):
         text = "\n".join([page.text, *(f"[{note}]" for note in notes)])
         return ToolOutcome(text, summary=f"lines {wanted.offset:,} to {page.last_line:,} of {len(lines):,}")
 
-    async def _found(self, name: str, context: ToolContext) -> TextFile:
-        """The file, else the stored result with that handle."""
+    async def _find_text(self, name: str, context: ToolContext) -> TextFile:
+        """Returns the file, else the stored result with that handle."""
         try:
             path = context.workspace.resolve(name)
         except ToolFailure:
@@ -81,10 +81,10 @@ class ReadFile(OwnTool[ReadArguments]):
             return await asyncio.to_thread(read_text, path, name)
         if (text := await context.stored(name)) is not None:
             return TextFile(text, len(text))
-        raise ToolFailure(_missing(name, path, context))
+        raise ToolFailure(_suggest(name, path, context))
 
     async def _require_yes(self, name: str, context: ToolContext) -> None:
-        """Raises ToolFailure unless somebody allows it: such a file is read by mistake more often than on purpose."""
+        """Raises ToolFailure unless it is approved: such a file is read by mistake more often than on purpose."""
         asked = Permission(
             tool=self.name, access=Access.READ, subject=name, why="a file that looks like it holds secrets"
         )
@@ -102,15 +102,15 @@ def _notes(page: Page, total: int, *, exact: bool) -> list[str]:
         for number, length in page.cut
     ]
     if not exact:
-        notes.append("some bytes are no UTF-8 and are shown as �; patch and write_file would lose them")
+        notes.append("some bytes are not UTF-8 and are shown as �; patch and write_file would lose them")
     if page.following is not None:
         column = f", column {page.following.column}" if page.following.column > 1 else ""
         notes.append(f"{total:,} lines in all; go on with offset {page.following.line}{column}")
     return notes
 
 
-def _missing(name: str, path: Path, context: ToolContext) -> str:
-    """The nearest that there is: names that are alike, or the contents of the nearest folder."""
+def _suggest(name: str, path: Path, context: ToolContext) -> str:
+    """Returns the nearest that there is: names that are alike, or the contents of the nearest folder."""
     folder = next(parent for parent in path.parents if parent.is_dir())
     where = context.workspace.relative_name(folder)
     names = [entry.name for entry in folder.iterdir()]
@@ -159,7 +159,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 def page_of(all_lines: list[str], start: Start, *, most_lines: int, most_chars: int) -> Page:
-    """The page from there on, numbers included, but with one character of text at the least.
+    """Returns the page from there on, numbers included, but with one character of text at the least.
 
     `start` is not past the end.
     """

@@ -10,7 +10,7 @@ from urllib.parse import urljoin
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["readable"]
+__all__ = ["extract_text"]
 
 _HIDDEN = frozenset({"script", "style", "noscript", "template", "svg", "iframe", "object", "canvas"})
 _BLOCKS = frozenset(
@@ -57,8 +57,8 @@ _HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
 _SPACES = re.compile(r"[ \t\r\f\v\n]+")
 
 
-def readable(html: str, base: str = "") -> str:
-    """The text of a page; `base` is its address, for links that are relative."""
+def extract_text(html: str, base: str = "") -> str:
+    """Returns the text of a page; `base` is its address, for links that are relative."""
     reader = _Reader(base)
     reader.feed(_escape_unclosed(html))
     reader.close()
@@ -143,7 +143,7 @@ class _Reader(HTMLParser):
             self.pieces.append("[" if self._link else "")
 
     def _target(self, href: str) -> str:
-        """The target of a link, "" where it leads nowhere else."""
+        """Returns the target of a link, "" where it leads nowhere else."""
         if href.startswith(("#", "javascript:", "data:")):
             return ""
         try:

@@ -67,7 +67,7 @@ def search(job: SearchJob) -> FoundLines:
         regex, alike = _compile_pattern(job)
     except (re.error, RecursionError, OverflowError) as error:
         return FoundLines(
-            error=f"the pattern is no regular expression: {error}; escape . * + ? ( ) [ ] {{ }} with \\"
+            error=f"the pattern is not a regular expression: {error}; escape . * + ? ( ) [ ] {{ }} with \\"
         )
     if not alike:
         job = msgspec.structs.replace(job, ripgrep=None)
@@ -75,7 +75,7 @@ def search(job: SearchJob) -> FoundLines:
     files = 0
     for batch in _batches(_paths(job)):
         files += len(batch)
-        for path in _promising(batch, job):
+        for path in _choose_promising(batch, job):
             hits.extend(islice(_hits(job, path, regex), job.limit + 1 - len(hits)))
             if len(hits) > job.limit:
                 return FoundLines(hits=tuple(hits[: job.limit]), more=True, files=files)
@@ -83,7 +83,7 @@ def search(job: SearchJob) -> FoundLines:
 
 
 def _compile_pattern(job: SearchJob) -> tuple[re.Pattern[str], bool]:
-    """The expression, and whether ripgrep reads it as we do: it has set operations and word borders of its own."""
+    """Returns the expression, and whether ripgrep reads it as we do: it has set operations and word borders of its own."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         regex = re.compile(job.pattern, re.IGNORECASE if job.ignore_case else 0)
@@ -116,8 +116,8 @@ def _batches(paths: Iterator[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _promising(batch: list[str], job: SearchJob) -> list[str]:
-    """The files that may have a hit: all of them where ripgrep is not there or does not take the pattern."""
+def _choose_promising(batch: list[str], job: SearchJob) -> list[str]:
+    """Returns the files that may have a hit: all of them where ripgrep is not there or does not take the pattern."""
     if job.ripgrep is None:
         return batch
     options = ("--files-with-matches", "--null", "--text", "--no-ignore", "--hidden", "--no-config", "--crlf")
@@ -153,7 +153,7 @@ def _hits(job: SearchJob, path: str, regex: re.Pattern[str]) -> Iterator[Matched
 
 
 def _around(line: str, match: re.Match[str]) -> str:
-    """The line, or what stands around the match in a long one."""
+    """Returns the line, or what stands around the match in a long one."""
     if len(line) <= _SHOWN_CHARS:
         return line
     start = max(0, min(match.start() - _SHOWN_CHARS // 3, len(line) - _SHOWN_CHARS))

@@ -98,7 +98,7 @@ class _Output:
             self._line = ""
 
     def text(self) -> str:
-        """The output that is kept."""
+        """Returns the output that is kept."""
         return self._kept.text()
 
     def _take(self, line: str, end: str) -> None:
@@ -129,7 +129,7 @@ async def _run(wanted: CommandArguments, context: ToolContext, output: _Output) 
             await asyncio.wait(
                 {ended, interrupted}, timeout=wanted.timeout_seconds, return_when=asyncio.FIRST_COMPLETED
             )
-            ending = _ending(wanted, ended, interrupted)
+            ending = _describe_ending(wanted, ended, interrupted)
             if not ended.done():
                 await _ask_to_end(process.pid, ended)
             _kill_group(process.pid)
@@ -167,7 +167,9 @@ async def _read(reader: asyncio.StreamReader, output: _Output) -> None:
         output.add(data)
 
 
-def _ending(wanted: CommandArguments, ended: asyncio.Task[int], interrupted: asyncio.Task[None]) -> str:
+def _describe_ending(
+    wanted: CommandArguments, ended: asyncio.Task[int], interrupted: asyncio.Task[None]
+) -> str:
     if ended.done():
         return _exit_in_words(ended.result())
     if interrupted.done():
@@ -186,7 +188,7 @@ async def _ask_to_end(group: int, ended: asyncio.Task[int]) -> None:
 
 
 def _kill_group(group: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody of it is left
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # no process of it is left
         os.killpg(group, signal.SIGKILL)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -26,7 +28,7 @@ __all__ = [
 ]
 
 
-_MOST_IGNORE_BYTES = 1 << 20
+_MOST_IGNORE_BYTES = 1 << 18
 
 
 class FolderEntry(msgspec.Struct, frozen=True):
@@ -43,7 +45,7 @@ class FolderEntry(msgspec.Struct, frozen=True):
 
 
 def files_below(root: Path, start: str) -> Iterator[FolderEntry]:
-    """The regular files below a folder, folder by folder, names in order of their characters."""
+    """Yields the regular files below a folder, folder by folder, names in order of their characters."""
     stack: list[tuple[FolderEntry, tuple[IgnoreScope, ...]]] = [
         (FolderEntry(start, is_folder=True), _scopes_above(root, start))
     ]
@@ -56,12 +58,15 @@ def files_below(root: Path, start: str) -> Iterator[FolderEntry]:
             yield entry
 
 
-def levels_below(root: Path, start: str, depth: int) -> Iterator[FolderEntry]:
-    """Everything below a folder, the nearest first, at most so many folders deep."""
+def levels_below(root: Path, start: str, depth: int, *, until: float = math.inf) -> Iterator[FolderEntry]:
+    """Yields everything below a folder, the nearest first, at most so many folders deep.
+
+    At `until` on the monotonic clock it ends with what it has: a repository can bring patterns and names without number.
+    """
     queue = deque([(start, _scopes_above(root, start), 1)])
-    while queue:
+    while queue and time.monotonic() < until:
         folder, scopes, level = queue.popleft()
-        inside, scopes = _entries(root, folder, scopes)
+        inside, scopes = _entries(root, folder, scopes, until)
         for entry in inside:
             yield entry
             if entry.is_folder and level < depth:
@@ -69,15 +74,17 @@ def levels_below(root: Path, start: str, depth: int) -> Iterator[FolderEntry]:
 
 
 def _entries(
-    root: Path, folder: str, scopes: tuple[IgnoreScope, ...]
+    root: Path, folder: str, scopes: tuple[IgnoreScope, ...], until: float = math.inf
 ) -> tuple[list[FolderEntry], tuple[IgnoreScope, ...]]:
-    """The entries of a folder that are not ignored, by name, and the scopes in it; none where it cannot be read."""
+    """Returns the entries of a folder that are not ignored, by name, and the scopes in it; none where it cannot be read."""
     scopes = (*scopes, *_scope_of(root, folder))
     prefix = f"{folder}/" if folder else ""
     found = []
     try:
         with os.scandir(root / folder) as listing:
             for item in listing:
+                if time.monotonic() > until:
+                    break
                 is_link = item.is_symlink()
                 is_folder = not is_link and item.is_dir()
                 if not (is_folder or is_link or item.is_file()):
@@ -91,7 +98,7 @@ def _entries(
 
 
 def _scopes_above(root: Path, start: str) -> tuple[IgnoreScope, ...]:
-    """The scopes of the folders above `start`, its own left out, outermost first."""
+    """Returns the scopes of the folders above `start`, its own left out, outermost first."""
     parts = start.split("/") if start else []
     folders = ["/".join(parts[:count]) for count in range(len(parts))]
     return tuple(scope for folder in folders for scope in _scope_of(root, folder))
@@ -169,13 +176,13 @@ class IgnoreScope(msgspec.Struct, frozen=True):
 
 
 def read_rules(text: str) -> tuple[IgnoreRule, ...]:
-    """The rules in a file."""
+    """Returns the rules in a file."""
     found = (_rule(line) for line in text.splitlines())
     return tuple(rule for rule in found if rule is not None)
 
 
 def is_ignored(path: str, *, is_folder: bool, scopes: tuple[IgnoreScope, ...]) -> bool:
-    """True where the last rule that matches says so; `path` is from the root on, scopes come outermost first."""
+    """Returns True where the last rule that matches says so; `path` is from the root on, scopes come outermost first."""
     if path == ".git" or path.endswith("/.git"):
         return True
     verdict = False

@@ -31,7 +31,7 @@ class WriteFile(OwnTool[WriteArguments]):
     """Writes files; folders on the way are made."""
 
     name = "write_file"
-    description = "Write a whole file, made anew or overwritten. To change a part of one, use patch."
+    description = "Write a whole file: creates it, or overwrites it. To change a part of one, use patch."
     access = Access.WRITE
     arguments = WriteArguments
 
@@ -61,11 +61,11 @@ class WriteFile(OwnTool[WriteArguments]):
 
 
 def _text_before(path: Path, shown: str) -> str | None:
-    """The text that is overwritten; empty for what is no text, None where there is no file."""
+    """Returns the text that is overwritten; empty for a file that is not text, None where there is no file."""
     if not path.exists():
         return None
     if not path.is_file():
-        raise ToolFailure(f"{shown} is no regular file and is not overwritten")
+        raise ToolFailure(f"{shown} is not a regular file and is not overwritten")
     try:
         return read_text(path, shown).text
     except ToolFailure:

@@ -50,7 +50,7 @@ class MemoryTool(OwnTool[MemoryArguments]):
             raise ToolFailure("there is no memory in this session")
         if wanted.text is not None and context.redact(wanted.text) != wanted.text:
             raise ToolFailure(
-                "text holds what looks like a secret; memory is no place for one: say where it is kept"
+                "text holds what looks like a secret; do not keep it in memory: say where it is kept"
             )
         name, how = MemoryName(wanted.file), _change(wanted)
         before = await asyncio.to_thread(files.text, name)
@@ -77,12 +77,12 @@ _DONE = {"add": "entry added", "replace": "entry replaced", "remove": "entry rem
 
 
 def _change(wanted: MemoryArguments) -> Callable[[str], str]:
-    """The change to make to the text of the file. Raises ToolFailure where an argument is missing."""
+    """Returns the change to make to the text of the file. Raises ToolFailure where an argument is missing."""
     text, old = wanted.text or "", wanted.old or ""
     if wanted.action != "remove" and not text:
         raise ToolFailure(f"{wanted.action} needs text, the entry")
     if wanted.action != "add" and not old:
-        raise ToolFailure(f"{wanted.action} needs old, the entry that is meant")
+        raise ToolFailure(f"{wanted.action} needs old, the entry to change")
     if wanted.action == "add":
         return partial(add_entry, entry=text)
     if wanted.action == "replace":
