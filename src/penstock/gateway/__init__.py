@@ -1,0 +1,1 @@
+"""The gateway: an HTTP server in front of any OpenAI- or Anthropic-compatible API that keeps conversations in the window."""

@@ -1,0 +1,624 @@
+"""The open conversations of one worker process, and the orders on them.
+
+    conversations = Conversations(settings)
+    answer = await conversations.carry_out(order)
+
+Each is a session in the store with its live context. Messages decide which conversation a request belongs to, by their
+chained digests and only among those of its owner. The log keeps the bytes that came; what is sent has no cache marks of
+older requests. What reads, counts and writes runs in threads, one order of a conversation after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+from weakref import WeakValueDictionary
+
+from penstock.conversation.dialects import decode_each, dialect_named
+from penstock.conversation.identity import chain, content_digest, extends
+from penstock.conversation.message import Role
+from penstock.conversation.wire import encode_wire
+from penstock.errors import InputError, PenstockError, ProviderError, StoreConflict, UnknownSession
+from penstock.gateway.attending import Attended, CompactionRecords
+from penstock.gateway.handoffs import unseal, write_sealed
+from penstock.gateway.inner_turns import keep_turns, read_turns
+from penstock.gateway.matching import is_shortened
+from penstock.gateway.orders import (
+    Append,
+    Appended,
+    Failed,
+    Fit,
+    Fitted,
+    Forget,
+    KeepInner,
+    LookedUp,
+    LookUp,
+    NotOpen,
+    Open,
+    OpenedConversation,
+    Outside,
+    Recover,
+    TakeUsage,
+    Unseal,
+    ViewPrefix,
+    ViewStanding,
+    Write,
+)
+from penstock.gateway.sealing import read_keys
+from penstock.gateway.write_behind import WriteBehindStore
+from penstock.providers.cache_marks import strip_marks
+from penstock.recall.tools import limit_answer
+from penstock.sessions.appending import PreparedMessages, describe_messages, encode_given, read_given
+from penstock.sessions.branches import branch_off
+from penstock.sessions.handovers import HandoverOrigin, find_origin, keep_origin
+from penstock.sessions.session import Session
+from penstock.sessions.workings import new_session_id
+from penstock.stores.store import open_store
+from penstock.stores.values import BRANCH, NewSession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.conversation.dialects import Dialect
+    from penstock.conversation.message import Message
+    from penstock.gateway.exchange import StoreMode
+    from penstock.gateway.orders import Answer, Order
+    from penstock.gateway.sealing import SealKeys
+    from penstock.measure.tokens import Tokenizer
+    from penstock.settings import Settings
+    from penstock.stores.store import Store
+    from penstock.stores.values import SessionRow
+
+__all__ = ["Conversations", "ReadMessages", "read_messages"]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+_THREADS = 16
+_MOST_OPEN = 2_000
+_READ_AT_ONCE = 32  # messages of a log that a request is compared with
+
+
+class ReadMessages(NamedTuple):
+    """Messages of a request, each read once: bytes, objects, what they say, and the digest of that."""
+
+    raws: list[bytes]
+    wires: list[Any]
+    messages: list[Message]
+    digests: list[bytes]
+
+    def chain_ids(self) -> list[str]:
+        """Returns the chained ids that the first messages of a log with them have."""
+        found: list[str] = []
+        for digest in self.digests:
+            found.append(chain(found[-1] if found else "", digest))
+        return found
+
+    def take(self, length: int) -> ReadMessages:
+        """Returns the first so many."""
+        return ReadMessages(
+            self.raws[:length], self.wires[:length], self.messages[:length], self.digests[:length]
+        )
+
+    def drop(self, length: int) -> ReadMessages:
+        """Returns all but the first so many."""
+        return ReadMessages(
+            self.raws[length:], self.wires[length:], self.messages[length:], self.digests[length:]
+        )
+
+    def replace(self, place: int, other: ReadMessages) -> ReadMessages:
+        """Returns them with another message, the only one of `other`, at a place."""
+        before, behind = self.take(place), self.drop(place + 1)
+        return ReadMessages(
+            [*before.raws, *other.raws, *behind.raws],
+            [*before.wires, *other.wires, *behind.wires],
+            [*before.messages, *other.messages, *behind.messages],
+            [*before.digests, *other.digests, *behind.digests],
+        )
+
+    def prepare(self, dialect: Dialect, tokenizer: Tokenizer) -> PreparedMessages:
+        """Returns them as a log takes them."""
+        new = describe_messages(self.raws, self.messages, self.digests, dialect, tokenizer)
+        return PreparedMessages(self.raws, self.wires, new)
+
+
+class _Place(NamedTuple):
+    """The conversation that messages belong to, and the messages as its log has them."""
+
+    conversation: str
+    read: ReadMessages
+
+
+def read_messages(given: Sequence[bytes], dialect: Dialect) -> ReadMessages:
+    """Reads the messages of a request. Raises InputError where one of them is none."""
+    raws, wires = encode_given(given, read_given(given))
+    messages = decode_each(dialect, wires)
+    return ReadMessages(raws, wires, messages, [content_digest(message) for message in messages])
+
+
+class Conversations:
+    """Carries out orders. One conversation is worked on by one order at a time, in the order in which they came.
+
+    At most about `most_bytes` are held; what was not used for the longest time goes first, and is opened anew from the
+    store when it is asked for.
+    """
+
+    def __init__(self, settings: Settings, *, most_bytes: int | None = None) -> None:
+        self._settings = settings
+        megabytes = settings.gateway.memory_mb / settings.gateway.workers
+        self._most_bytes = int(megabytes * 1_000_000) if most_bytes is None else most_bytes
+        self._open: OrderedDict[str, Attended] = OrderedDict()
+        self._opening: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._sizes: dict[str, int] = {}
+        self._held_bytes = 0
+        self._threads = ThreadPoolExecutor(_THREADS, "penstock-order")
+        self._stores: dict[StoreMode, WriteBehindStore] = {}
+        self._keys: SealKeys | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def warm_up(self) -> None:
+        """Loads what the first order would wait for: tables, rules, the engine, and the store."""
+        said = "line 17 of src/main.py: timeout_seconds = 30\n" * 40
+        talk = [
+            {"role": ("user", "assistant")[turn % 2], "content": f"step {turn}: {said}"} for turn in range(12)
+        ]
+        order = Open(
+            owner="",
+            dialect="chat",
+            endpoint="",
+            store="off",
+            messages=tuple(map(encode_wire, talk)),
+            outside=Outside(model="claude-sonnet-4-5"),
+        )
+        await self._in_thread(self._store, "full")
+        opened = await self.carry_out(order)
+        if isinstance(opened, OpenedConversation):
+            name = opened.conversation
+            await self.carry_out(
+                Fit(conversation=name, length=len(talk), messages=(), outside=None, target_tokens=3_000)
+            )
+            await self.carry_out(Forget(conversation=name))
+
+    async def carry_out(self, order: Order) -> Answer:
+        """Returns the answer to an order. Raises nothing that a conversation or a store can bring about."""
+        try:
+            if isinstance(order, Append):
+                (answer,) = await self.append_together([order])
+                if isinstance(answer, Exception):
+                    raise answer
+                return answer
+            if isinstance(order, Open):
+                return await self._open_conversation(order)
+            if isinstance(order, Unseal):
+                return await self._in_thread(unseal, self._store("full"), self._seal_keys(), order)
+            return await self._carry_out_on(order)
+        except PenstockError as error:
+            return _explain(error)
+
+    async def _carry_out_on(
+        self, order: Fit | TakeUsage | Recover | Forget | Write | LookUp | KeepInner
+    ) -> Answer:
+        """Carries out an order on an open conversation."""
+        found = self._open.get(order.conversation)
+        if found is None:
+            return NotOpen()
+        async with found.lock:
+            if self._open.get(order.conversation) is not found:
+                return NotOpen()
+            self._open.move_to_end(order.conversation)
+            try:
+                match order:
+                    case Fit():
+                        return await self._fit(found, order)
+                    case TakeUsage():
+                        return await self._take_usage(found, order)
+                    case Recover():
+                        return await self._recover(found, order)
+                    case Write() | LookUp() | KeepInner():
+                        return await self._in_thread(self._serve, found, order)
+                    case Forget():
+                        await self._drop(order.conversation)
+            except (StoreConflict, UnknownSession):  # another process has written to it, or deleted it
+                await self._drop(order.conversation)
+            finally:
+                await self._make_room(order.conversation)
+        return NotOpen()
+
+    async def append_together(self, orders: Sequence[Append]) -> list[Answer | Exception]:
+        """Returns the answers to orders to log, each on another conversation: in one thread, and in one transaction.
+
+        With many conversations at work, most of what an order would cost by itself is waking a thread and waiting for
+        the disk. An exception among the answers is a fault of ours, with that order alone.
+        """
+        answers: list[Answer | Exception] = [NotOpen()] * len(orders)
+        async with AsyncExitStack() as locks:
+            held: list[tuple[int, Attended, Append]] = []
+            for at, order in enumerate(orders):
+                found = self._open.get(order.conversation)
+                if found is None:
+                    continue
+                await locks.enter_async_context(found.lock)
+                if self._open.get(order.conversation) is found:
+                    self._open.move_to_end(order.conversation)
+                    held.append((at, found, order))
+            pairs = [(found, order) for _, found, order in held]
+            logged = await self._in_thread(_log_together, pairs) if pairs else []
+            for (at, found, order), one in zip(held, logged, strict=True):
+                answers[at] = await self._answer_append(found, order, one)
+        return answers
+
+    async def _answer_append(
+        self, found: Attended, order: Append, logged: Appended | Exception
+    ) -> Answer | Exception:
+        if isinstance(logged, StoreConflict | UnknownSession):  # as above
+            await self._drop(order.conversation)
+        elif isinstance(logged, Appended) and order.used is not None:
+            found.context.prepare()
+        await self._make_room(order.conversation)
+        if isinstance(logged, StoreConflict | UnknownSession):
+            return NotOpen()
+        return _explain(logged) if isinstance(logged, PenstockError) else logged
+
+    # Opening.
+
+    async def _open_conversation(self, order: Open) -> Answer:
+        dialect = dialect_named(order.dialect)
+        read = await self._in_thread(read_messages, order.messages, dialect)
+        ids = await self._in_thread(read.chain_ids)
+        if not order.logs:
+            return await self._look(order, read, ids)
+        # Two requests that begin one conversation at once must not begin two.
+        key = order.owner, ids[_find_beginning(read.messages)] if ids else ""
+        lock = self._opening.get(key) or self._opening.setdefault(key, asyncio.Lock())
+        async with lock:
+            try:
+                return await self._open_logged(order, read, ids)
+            except StoreConflict:  # another process was quicker
+                return await self._open_logged(order, read, ids)
+
+    async def _open_logged(self, order: Open, read: ReadMessages, ids: Sequence[str]) -> Answer:
+        place = await self._in_thread(self._find_place, order, read, ids)
+        came, read, conversation = read, place.read, place.conversation
+        ids = ids if read is came else read.chain_ids()
+        found = self._open.get(conversation)
+        if found is None:
+            found = await self._in_thread(self._attend, order, conversation, read)
+            self._open[found.id] = found
+            if order.store == "digests":
+                found.records = CompactionRecords(
+                    self._store("full"), order.owner, ids[_find_beginning(read.messages)] if ids else ""
+                )
+                if not found.digests:
+                    found.use(order.outside)
+                    await found.compact_again(read, ids)
+        self._open.move_to_end(found.id)
+        async with found.lock:
+            first_sent = await self._in_thread(_list_first_sent, found, came)
+            try:
+                await self._in_thread(self._log, found, order, read)
+            except (StoreConflict, UnknownSession):
+                await self._drop(found.id)
+                raise
+        await self._make_room(found.id)
+        return OpenedConversation(
+            conversation=found.id,
+            digests=b"".join(read.digests),
+            prefix=found.prefix,
+            standing=found.report(),
+            inner=await self._in_thread(read_turns, found.session.store, found.id),
+            first_sent=first_sent,
+        )
+
+    def _find_place(self, order: Open, read: ReadMessages, ids: Sequence[str]) -> _Place:
+        """Returns the conversation that these messages belong to, which may be a new one."""
+        store = self._store(order.store).for_owner(order.owner)
+        found = store.find_known_prefix(ids)
+        row = None if found is None else store.session(found[0])
+        if found is not None and row is not None and row.dialect == order.dialect:
+            length = found[1]
+            logged = _find_logged(store, row, read, length)
+            if logged is not None:
+                return _Place(row.conversation, logged)
+            if any(message.role is Role.ASSISTANT for message in read.messages[:length]):
+                return _Place(self._branch(store, row.id, read, ids[:length]), read)
+        session = Session.create(
+            store, model=order.outside.model, dialect=order.dialect, settings=self._settings
+        )
+        name = session.row.conversation
+        origin = find_origin(store, read.raws) if order.store == "full" else None
+        if origin is None and order.continues:
+            with suppress(UnknownSession):  # of another owner, or deleted
+                origin = HandoverOrigin(store.session(order.continues).conversation, 0, 0)
+        if origin is not None and origin.conversation != name:
+            keep_origin(store, name, origin)
+        return _Place(name, read)
+
+    def _branch(self, store: Store, session_id: str, read: ReadMessages, ids: Sequence[str]) -> str:
+        """Returns a conversation that goes its own way behind these messages of another: one that has not gone on yet, or new."""
+        length = len(ids)
+        row = store.tip(session_id)
+        for child in store.list_children(session_id):
+            tip = store.log_tip(child.id)
+            if (tip.length, tip.id) == (length, ids[-1]) and child.dialect == row.dialect:
+                return child.conversation
+        new = NewSession(
+            id=new_session_id(), at=time.time(), dialect=row.dialect, model=row.model, kind=BRANCH
+        )
+        same = _says_the_same(store, row, read, length)
+        branch = branch_off(store, row, length, new, new_session_id(), shortens=same).conversation
+        if turns := [turn for turn in read_turns(store, row.conversation) if turn.at < length]:
+            keep_turns(store, branch, turns)
+        return branch
+
+    def _attend(self, order: Open, conversation: str, read: ReadMessages) -> Attended:
+        """Returns the conversation with its live context, as the store has it."""
+        store = self._store(order.store).for_owner(order.owner)
+        session = Session.resume(store, conversation, self._settings)
+        session.endpoint = order.endpoint
+        return Attended(session, order, digests=read.digests[: len(session)], raws=read.raws[: len(session)])
+
+    @staticmethod
+    def _log(found: Attended, order: Open, read: ReadMessages) -> None:
+        """Logs those of the messages that the conversation does not have yet."""
+        found.require_standing(read)
+        found.move(order.endpoint)
+        found.use(order.outside)
+        found.log(read.drop(len(found.digests)))
+        found.expect_request()
+
+    async def _look(self, order: Open, read: ReadMessages, ids: Sequence[str]) -> Answer:
+        """Returns the view of a request that is only counted, and nothing of its size; nothing is written."""
+        place = await self._in_thread(self._find_whole, order, read, ids)
+        prefix = ViewPrefix()
+        if place is not None:
+            held = self._open.get(place.conversation)
+            if held is None:
+                held = await self._in_thread(self._attend, order, place.conversation, place.read)
+            prefix, read = held.prefix, place.read
+        digests = b"".join(read.digests)
+        return OpenedConversation(conversation="", digests=digests, prefix=prefix, standing=ViewStanding())
+
+    def _find_whole(self, order: Open, read: ReadMessages, ids: Sequence[str]) -> _Place | None:
+        """Returns the conversation whose whole log these messages begin with."""
+        store = self._store(order.store).for_owner(order.owner)
+        found = store.find_known_prefix(ids)
+        row = None if found is None else store.session(found[0])
+        if found is None or row is None or row.dialect != order.dialect:
+            return None
+        logged = _find_logged(store, row, read, found[1])
+        return None if logged is None else _Place(row.conversation, logged)
+
+    # Orders on an open conversation; its lock is held.
+
+    async def _fit(self, found: Attended, order: Fit) -> Answer:
+        digests = await self._in_thread(self._log_behind, found, order)
+        before = found.context.compactions
+        notice = await found.fit(order)
+        found.require_alone()
+        return Fitted(
+            digests=digests,
+            prefix=found.prefix,
+            standing=found.report(),
+            compacted=found.context.compactions > before,
+            notice=notice,
+        )
+
+    @staticmethod
+    def _log_behind(found: Attended, order: Fit) -> bytes:
+        """Logs messages behind the first `length`, where they are not there yet. Raises StoreConflict where others are."""
+        read, new = _read_behind(found, order)
+        found.use(order.outside)
+        found.log(new)
+        return b"".join(read.digests)
+
+    async def _take_usage(self, found: Attended, order: TakeUsage) -> Answer:
+        await self._in_thread(found.take_usage, order)
+        found.context.prepare()
+        return Appended(digests=b"", standing=found.report())
+
+    async def _recover(self, found: Attended, order: Recover) -> Answer:
+        await self._in_thread(found.use, order.outside)
+        before = found.context.compactions
+        try:
+            cap = await found.recover(order)
+            found.require_alone()
+        except ProviderError as error:
+            return Failed(str(error))
+        return Fitted(
+            digests=b"",
+            prefix=found.prefix,
+            standing=found.report(),
+            compacted=found.context.compactions > before,
+            max_output_tokens=cap,
+        )
+
+    def _serve(self, found: Attended, order: Write | LookUp | KeepInner) -> Answer:
+        """Carries out an order that changes nothing of the view."""
+        if isinstance(order, Write):
+            return write_sealed(found, order, self._seal_keys())
+        if isinstance(order, LookUp):
+            return LookedUp(_look_up(found, order))
+        keep_turns(found.session.store, found.id, order.turns)
+        return LookedUp(())
+
+    def _seal_keys(self) -> SealKeys:
+        if self._keys is None:
+            self._keys = read_keys(self._store("full"), self._settings.gateway.seal_key_file)
+        return self._keys
+
+    # Holding and letting go.
+
+    async def _make_room(self, conversation: str) -> None:
+        """Lets go of what was not used for the longest time, now that this one may have grown."""
+        found = self._open.get(conversation)
+        if found is not None:
+            self._held_bytes += found.size - self._sizes.get(conversation, 0)
+            self._sizes[conversation] = found.size
+        if self._held_bytes <= self._most_bytes and len(self._open) <= _MOST_OPEN:
+            return
+        for name, held in list(self._open.items())[:-1]:  # never the one that is in use
+            if self._held_bytes <= self._most_bytes and len(self._open) <= _MOST_OPEN:
+                return
+            if not held.lock.locked():
+                await self._drop(name)
+
+    async def _drop(self, conversation: str) -> None:
+        found = self._open.pop(conversation, None)
+        if found is None:
+            return
+        self._held_bytes -= self._sizes.pop(conversation, 0)
+        await found.aclose()
+        if found.mode != "full":
+            await self._in_thread(found.session.store.delete, found.session.id)
+
+    def _store(self, mode: StoreMode) -> WriteBehindStore:
+        """Returns the store of that mode. Only `full` keeps anything on disk."""
+        kept: StoreMode = "full" if mode == "full" else "off"
+        if kept not in self._stores:
+            url = self._settings.store.url if kept == "full" else "memory:"
+            self._stores[kept] = WriteBehindStore(open_store(url).database)
+        return self._stores[kept]
+
+    async def _in_thread(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
+
+    async def flush(self) -> None:
+        """Writes what waits to be written: call it every moment."""
+        for store in self._stores.values():
+            await self._in_thread(store.flush)
+
+    async def aclose(self) -> None:
+        """Ends what is being prepared, writes what waits, and closes the stores."""
+        for found in self._open.values():
+            await found.aclose()
+        self._open.clear()
+        self._threads.shutdown()
+        for store in self._stores.values():
+            store.close()
+
+
+def _read_behind(found: Attended, order: Append | Fit) -> tuple[ReadMessages, ReadMessages]:
+    """Returns the messages that stand behind the first `length`, and those of them that are not logged yet.
+
+    Raises StoreConflict where the log has others there.
+    """
+    read = read_messages(order.messages, found.dialect)
+    there = found.digests[order.length :]
+    if order.length > len(found.digests) or read.digests[: len(there)] != there:
+        raise StoreConflict("the log has other messages there")
+    return read, read.drop(len(there))
+
+
+class _Logging(NamedTuple):
+    """Messages that are about to be logged: all that an order brought, and the new ones, read and prepared."""
+
+    found: Attended
+    read: ReadMessages
+    new: ReadMessages
+    prepared: PreparedMessages
+
+
+def _log_together(orders: Sequence[tuple[Attended, Append]]) -> list[Appended | Exception]:
+    """Logs what is new of conversations in one transaction, and books that their requests go on as they are.
+
+    Returns for each how it stands, or why it failed.
+    """
+    begun = [_try(_begin_log, found, order) for found, order in orders]
+    for one in begun:
+        if isinstance(one, _Logging):
+            one.found.announce(one.prepared)
+    return [one if isinstance(one, Exception) else _try(_finish_log, one) for one in begun]
+
+
+def _begin_log(found: Attended, order: Append) -> _Logging:
+    if order.used is not None:
+        found.take_usage(order.used)
+    read, new = _read_behind(found, order)
+    found.use(order.outside)
+    return _Logging(found, read, new, found.prepare(new))
+
+
+def _finish_log(logging: _Logging) -> Appended:
+    found = logging.found
+    found.log_prepared(logging.new, logging.prepared)
+    found.pass_on()
+    return Appended(digests=b"".join(logging.read.digests), standing=found.report())
+
+
+def _try(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T | Exception:
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001 - it is one conversation's, and is told where that is answered
+        return error
+
+
+def _explain(error: PenstockError) -> Failed:
+    """Returns the answer to an order that failed."""
+    if isinstance(error, InputError):
+        return Failed(f"{error.position or 'a message'} cannot be read")  # its text may quote it
+    return Failed(str(error))
+
+
+def _look_up(found: Attended, order: LookUp) -> tuple[str, ...]:
+    """Returns what calls of recall tools give, each within a share of the window."""
+    tokens = limit_answer(found.context.engine.context_length)
+    return tuple(
+        found.session.handle_tool_call(name, arguments, tokens=tokens) for name, arguments in order.calls
+    )
+
+
+def _find_logged(store: Store, row: SessionRow, read: ReadMessages, length: int) -> ReadMessages | None:
+    """Returns the messages as the log has them, where they begin with all of it; None where they do not.
+
+    The first `length` are the same. Behind, the log may have more words of a message than the client sends now: it has
+    shortened that since it was answered.
+    """
+    dialect = dialect_named(row.dialect)
+    while entries := store.read_from(row.id, length, _READ_AT_ONCE):
+        for entry in entries:
+            if length >= len(read.raws):
+                return None
+            logged = read_messages([entry.raw], dialect)
+            if logged.digests[0] != read.digests[length]:
+                answered = length + 1 < len(read.raws)
+                if not answered or not is_shortened(logged.messages[0], *read.messages[length : length + 2]):
+                    return None
+                read = read.replace(length, logged)
+            length += 1
+    return read
+
+
+def _list_first_sent(found: Attended, came: ReadMessages) -> dict[int, bytes]:
+    """Returns the messages behind the compacted ones that the log has in another spelling than they came in now."""
+    covers, dialect = found.prefix.covers, found.dialect.name
+    entries = found.session.store.read_from(found.session.id, covers, max(0, len(found.digests) - covers))
+    logged = ((entry.position, strip_marks(entry.raw, dialect)) for entry in entries)
+    return {
+        place: first
+        for place, first in logged
+        if place < len(came.raws) and first != strip_marks(came.raws[place], dialect)
+    }
+
+
+def _says_the_same(store: Store, row: SessionRow, read: ReadMessages, length: int) -> bool:
+    """Returns True where a request parts from a log with the same message, shortened or with more behind it."""
+    entries = store.read_from(row.id, length, 1)
+    if not entries or length >= len(read.messages):
+        return False
+    (logged,) = read_messages([entries[0].raw], dialect_named(row.dialect)).messages
+    return extends(read.messages[length], logged) or extends(logged, read.messages[length])
+
+
+def _find_beginning(messages: Sequence[Message]) -> int:
+    """Returns the place of the first thing that a person said, else of the last message: before it, many begin alike."""
+    return next(
+        (at for at, message in enumerate(messages) if message.role is Role.USER), max(0, len(messages) - 1)
+    )

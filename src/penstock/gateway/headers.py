@@ -1,0 +1,64 @@
+"""The headers that concern both ends of an exchange: what of a request goes upstream, and what of an answer comes back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from multidict import CIMultiDict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["CREDENTIALS", "OWN", "REQUEST_ID", "copy_answer_headers", "copy_request_headers"]
+
+_HOP_BY_HOP: Final = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_NOT_SENT: Final = _HOP_BY_HOP | {"host", "content-length", "expect"}
+_NOT_RETURNED: Final = _HOP_BY_HOP | {"content-length"}
+CREDENTIALS: Final = frozenset({"authorization", "x-api-key", "api-key"})
+_PACKING: Final = frozenset({"accept-encoding", "content-encoding"})
+OWN: Final = "x-penstock-"
+REQUEST_ID: Final = f"{OWN}request-id"  # names the request in our log
+
+
+def _copy(headers: Mapping[str, str], without: frozenset[str]) -> CIMultiDict[str]:
+    """Returns the headers that concern both ends: without those for one connection, and those that are ours."""
+    copy = CIMultiDict(headers)
+    for name in headers.get("connection", "").split(",") if "connection" in headers else ():
+        copy.popall(name.strip(), None)
+    for name in without:
+        if name in copy:
+            del copy[name]
+    for name in [name for name in copy if name[: len(OWN)].lower() == OWN]:
+        copy.popall(name, None)
+    return copy
+
+
+def copy_request_headers(
+    headers: Mapping[str, str], *, credential: bool, reads_answer: bool
+) -> CIMultiDict[str]:
+    """Returns the headers of a request that go upstream.
+
+    Without `credential`, those that hold one stay here. Where the answer is read, it is asked for unpacked.
+    """
+    without = _NOT_SENT if credential else _NOT_SENT | CREDENTIALS
+    copy = _copy(headers, without | _PACKING if reads_answer else without)
+    if reads_answer:
+        copy["Accept-Encoding"] = "identity"
+    return copy
+
+
+def copy_answer_headers(headers: Mapping[str, str]) -> CIMultiDict[str]:
+    """Returns the headers of an answer that go to the caller."""
+    return _copy(headers, _NOT_RETURNED)

@@ -1,0 +1,144 @@
+"""Reads the usage out of an answer while it passes, in any dialect, streamed or not.
+
+A stream is not parsed: lines without the few words that matter are only looked through, and the others are decoded by
+themselves.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, Final
+
+import msgspec
+
+from penstock.measure.usage import Usage, names_cache, normalise_usage
+
+__all__ = ["UsageTap", "new_unpacker"]
+
+_MOST_BYTES: Final = 64 << 20  # of a line, or of an answer that is not streamed; beyond, no usage is read
+_DONE: Final = b"[DONE]"
+_ENDS: Final = frozenset(
+    {
+        "message_stop",
+        "response.completed",
+        "response.incomplete",
+        "response.failed",
+        "response.cancelled",
+        "error",
+    }
+)
+_END_WORDS: Final = {
+    "chat": (b'"usage"', _DONE),
+    "anthropic": (b'"usage"', b"message_stop"),
+    "responses": (b'"usage"', b"response.failed", b"response.incomplete", b"response.cancelled"),
+}
+
+
+class _Holder(msgspec.Struct, frozen=True):
+    usage: Any = None
+
+
+class _Event(msgspec.Struct, frozen=True):
+    """An event of any dialect, or a whole answer: the places where a usage may be."""
+
+    type: Any = None
+    usage: Any = None
+    message: _Holder | None = None
+    response: _Holder | None = None
+
+
+_EVENT: Final = msgspec.json.Decoder(_Event)
+
+
+class UsageTap:
+    """Looks through an answer. `ended` is True once a stream has said that the answer is complete."""
+
+    def __init__(self, dialect: str, *, streamed: bool, encoding: str = "") -> None:
+        self.ended = False
+        self._dialect = dialect
+        self._streamed = streamed
+        self._words = _END_WORDS[dialect]
+        self._found: dict[str, Any] = {}
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._unpack = new_unpacker(encoding)
+        self._blind = bool(encoding) and self._unpack is None
+
+    def feed(self, chunk: bytes) -> None:
+        """Takes in the next piece of the answer, as it goes to the caller."""
+        if self._blind:
+            return
+        if self._unpack is not None:
+            try:
+                chunk = self._unpack.decompress(chunk)
+            except zlib.error:
+                self._blind = True
+                return
+        if self._streamed:
+            self._feed_stream(chunk)
+        else:
+            self._keep(chunk)
+
+    @property
+    def report(self) -> tuple[Usage | None, bool]:
+        """The usage, None where there was none, and whether it has a field for cached tokens."""
+        if not self._streamed and self._pieces:
+            self._read_event(b"".join(self._pieces))
+            self._pieces.clear()
+        if not self._found:
+            return None, False
+        return normalise_usage(self._found, self._dialect), names_cache(self._found)
+
+    def _keep(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size > _MOST_BYTES:
+            self._blind = True
+            self._pieces.clear()
+        elif piece:
+            self._pieces.append(piece)
+
+    def _feed_stream(self, chunk: bytes) -> None:
+        """Looks through all lines that are complete now; the beginning of the next one is kept."""
+        end = chunk.rfind(b"\n") + 1
+        if not end:
+            self._keep(chunk)
+            return
+        lines = b"".join((*self._pieces, chunk[:end])) if self._pieces else chunk[:end]
+        self._pieces.clear()
+        self._size = 0
+        self._keep(chunk[end:])
+        for word in self._words:
+            if word in lines:
+                self._read_lines(lines)
+                return
+
+    def _read_lines(self, lines: bytes) -> None:
+        for line in lines.splitlines():
+            if line.startswith(b"data:") and any(word in line for word in self._words):
+                data = line[5:].strip()
+                if data == _DONE:
+                    self.ended = True
+                else:
+                    self._read_event(data)
+
+    def _read_event(self, data: bytes) -> None:
+        try:
+            event = _EVENT.decode(data)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return  # rubbish is relayed, not understood
+        for usage in (
+            event.usage,
+            event.message and event.message.usage,
+            event.response and event.response.usage,
+        ):
+            if isinstance(usage, dict):  # Anthropic's comes in two events, the second with the output alone
+                self._found.update((name, value) for name, value in usage.items() if value is not None)
+        if isinstance(event.type, str) and event.type in _ENDS:
+            self.ended = True
+
+
+def new_unpacker(encoding: str) -> Any:
+    """Returns what unpacks an answer for reading, where the upstream packed it though it was not asked to; else None."""
+    if encoding == "gzip":
+        return zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    return zlib.decompressobj() if encoding == "deflate" else None

@@ -1,0 +1,209 @@
+"""A store that writes what may wait in batches, and commits what may not together.
+
+The log is durable when `append` returns, as in any store; appends that come at the same time share one transaction, and
+its one wait for the disk. Usage and notes are seen at once by this process and written by `flush`, which its owner calls
+every moment and at the end: a process that is killed loses the last moment of its books, and nothing of a conversation.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock._log import log
+from penstock.errors import PenstockError, StoreError, UnknownSession
+from penstock.stores.conversations import append_messages, pack_messages
+from penstock.stores.encoding import require_moment
+from penstock.stores.keeping import book_usage, keep_note
+from penstock.stores.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.stores.conversations import PackedMessages
+    from penstock.stores.database import Database, Transaction
+    from penstock.stores.values import AppendResult, NewMessage, UsageRow
+
+__all__ = ["WriteBehindStore"]
+
+_MOST_TOGETHER = 64  # appends in one transaction
+_FRESH_SECONDS = 1.0  # a note that was read is not read again: what others have learned meanwhile can wait
+_MOST_READ = 4_096  # notes
+
+
+class _Append(NamedTuple):
+    owner: str | None
+    session_id: str
+    packed: PackedMessages
+    at: float
+    done: Future[AppendResult]
+
+
+class _Note(NamedTuple):
+    value: bytes
+    session_id: str | None  # it is on this one, and goes with it
+
+
+class _Waiting:
+    """The rows that wait to be written; one for all views of the store."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.notes: dict[tuple[str, str], _Note] = {}
+        self.read: dict[tuple[str, str], tuple[float, bytes | None]] = {}
+        self.usage: list[UsageRow] = []
+        self.appends: list[_Append] = []
+        self.announced: dict[str, _Append] = {}  # by session
+        self.committing = threading.Lock()
+
+
+class WriteBehindStore(Store):
+    """A store for one process with many conversations."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._waiting = _Waiting()
+
+    # The log.
+
+    def announce(self, session_id: str, messages: Sequence[NewMessage], after: str) -> None:
+        """Has the `append` that is about to come with this very list join the transaction of the next one, whosever that is.
+
+        So one thread that appends to many conversations waits for the disk once: it announces all of them first.
+        """
+        one = _Append(self.owner, session_id, pack_messages(messages, after), time.time(), Future())
+        with self._waiting.lock:
+            self._waiting.appends.append(one)
+            self._waiting.announced[session_id] = one
+
+    def append(self, session_id: str, messages: Sequence[NewMessage], after: str, at: float) -> AppendResult:
+        """Appends as any store does; a caller that comes while another is writing joins the next transaction."""
+        waiting = self._waiting
+        with waiting.lock:
+            one = waiting.announced.pop(session_id, None)
+        if one is None or one.packed.messages is not messages:
+            one = _Append(
+                self.owner, session_id, pack_messages(messages, after), require_moment(at), Future()
+            )
+            with waiting.lock:
+                waiting.appends.append(one)
+        with waiting.committing:
+            if not one.done.done():
+                self._commit_some()
+        return one.done.result()
+
+    def _commit_some(self) -> None:
+        """Commits all appends that wait; each learns what became of it."""
+        waiting = self._waiting
+        while True:
+            with waiting.lock:
+                some, waiting.appends = waiting.appends[:_MOST_TOGETHER], waiting.appends[_MOST_TOGETHER:]
+            if not some:
+                return
+            try:
+                self._commit(some)
+            except PenstockError as error:
+                for one in some:
+                    one.done.set_exception(error)
+
+    def _commit(self, some: Sequence[_Append]) -> None:
+        with self._database.writing() as do:
+            done = [self._append_one(do, one, alone=len(some) == 1) for one in some]
+        for one, result in zip(some, done, strict=True):
+            if isinstance(result, PenstockError):
+                one.done.set_exception(result)
+            else:
+                one.done.set_result(result)
+
+    def _append_one(self, do: Transaction, one: _Append, *, alone: bool) -> AppendResult | PenstockError:
+        """Appends for one of several; that it fails is nothing to the others."""
+        do.owner = one.owner
+        if alone:
+            return append_messages(do, one.session_id, one.packed, one.at, self._words)
+        do.run("SAVEPOINT one")
+        try:
+            result = append_messages(do, one.session_id, one.packed, one.at, self._words)
+        except PenstockError as error:
+            do.run("ROLLBACK TO SAVEPOINT one")
+            return error
+        do.run("RELEASE SAVEPOINT one")
+        return result
+
+    # Usage and notes.
+
+    def book_all(self, rows: Sequence[UsageRow]) -> None:
+        """Records what many requests used, with the next `flush`."""
+        with self._waiting.lock:
+            self._waiting.usage += rows
+
+    def usage(self, *, session_id: str | None = None, since: float = 0.0) -> Sequence[UsageRow]:
+        """Returns what requests used, also what was not written yet."""
+        self.flush()
+        return super().usage(session_id=session_id, since=since)
+
+    def put_note(self, name: str, key: str, value: bytes, *, session_id: str | None = None) -> None:
+        """Keeps something small, with the next `flush`."""
+        waiting = self._waiting
+        with waiting.lock:
+            waiting.notes[name, key] = _Note(value, session_id)
+            waiting.read.pop((name, key), None)
+
+    def note(self, name: str, key: str) -> bytes | None:
+        """Returns what is kept under that name and key, also what was not written yet."""
+        waiting, now = self._waiting, time.monotonic()
+        with waiting.lock:
+            waits = waiting.notes.get((name, key))
+            until, known = waiting.read.get((name, key), (0.0, None))
+        if waits is not None or now < until:
+            return known if waits is None else waits.value
+        found = super().note(name, key)
+        with waiting.lock:
+            if len(waiting.read) >= _MOST_READ:
+                waiting.read.clear()
+            waiting.read[name, key] = now + _FRESH_SECONDS, found
+        return found
+
+    def forget_read(self) -> None:
+        """Has notes read anew: another process has written some that matter now."""
+        with self._waiting.lock:
+            self._waiting.read.clear()
+
+    def flush(self) -> None:
+        """Writes what waits. Where the store fails, it goes on waiting, and the log says so."""
+        waiting = self._waiting
+        with waiting.committing:
+            with waiting.lock:
+                notes, rows = dict(waiting.notes), waiting.usage
+                waiting.usage = []
+            if not notes and not rows:
+                return
+            try:
+                self._write(notes, rows)
+            except StoreError as error:
+                log.warning("usage is not written to the store yet: %s", error)
+                with waiting.lock:
+                    waiting.usage = rows + waiting.usage
+                return
+            with waiting.lock:
+                for key, note in notes.items():
+                    waiting.read.pop(key, None)
+                    if waiting.notes.get(key) is note:
+                        del waiting.notes[key]
+
+    def _write(self, notes: dict[tuple[str, str], _Note], rows: Sequence[UsageRow]) -> None:
+        with self._database.writing() as do:
+            for (name, key), note in notes.items():
+                keep_note(do, name, key, note.value, self._words, note.session_id)
+            for session in sorted({row.session for row in rows}):
+                own = [row for row in rows if row.session == session]
+                try:
+                    book_usage(do, own, self._words.hold_session)
+                except UnknownSession:
+                    continue  # it was deleted meanwhile, and its usage with it
+
+    def close(self) -> None:
+        """Writes what waits, then closes files and connections."""
+        self.flush()
+        super().close()
