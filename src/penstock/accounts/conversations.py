@@ -2,57 +2,90 @@
 
 from __future__ import annotations
 
+import re
+import time
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from penstock.accounts.display import redact
+from penstock.accounts.display import format_time, redact
+from penstock.accounts.pressure import PressureGauge, WindowPressure
 from penstock.accounts.spending import CompactionTotals, Spending, sum_compactions, sum_requests
-from penstock.conversation.dialects import dialect_named
-from penstock.conversation.handles import name_message
+from penstock.accounts.timeline import (
+    FateRun,
+    TimePoint,
+    find_cuts,
+    find_runs,
+    trace_fates,
+    trace_requests,
+)
+from penstock.accounts.window import measure_fill
+from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.handles import HandleKind, name_message, parse_handle
 from penstock.conversation.message import Role
-from penstock.conversation.speakers import people_in, person_words, typed_command
+from penstock.conversation.speakers import find_typed_command, people_in, person_words
 from penstock.conversation.wire import parse_json
 from penstock.errors import UnknownHandle, UnknownSession
 from penstock.measure.wording import pluralise
+from penstock.planning.receipt import LiveQuality
+from penstock.recall.stems import find_forms, find_language
+from penstock.recall.terms import split_tokens
 from penstock.sessions.branches import TAKEN_OVER
 from penstock.sessions.exporting import read_view_bytes
+from penstock.sessions.handovers import HandedOver, HandoverOrigin, read_handovers, read_origin
 from penstock.sessions.quality import measure_qualities, read_receipt
-from penstock.sessions.rewinding import REWOUND
 from penstock.sessions.session import Session
-from penstock.stores.values import COMPRESSION
+from penstock.sessions.stored_view import read_standing
+from penstock.stores.values import COMPRESSION, REWOUND
 from penstock.writing.reading import spoken_text
+from penstock.writing.stubs import shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from penstock.planning.receipt import LiveQuality
+    from penstock.accounts.window import Fill
     from penstock.recall.embedding import Embedder
     from penstock.recall.history import Finding, HistoryPlace
     from penstock.recall.ranking import Wish
+    from penstock.settings import Settings
+    from penstock.stores.searching import SearchFilter
     from penstock.stores.store import Store
-    from penstock.stores.values import CompactionRow, ConversationRow, FactRow, SessionRow, UsageRow
+    from penstock.stores.values import (
+        CompactionRow,
+        ConversationRow,
+        FactRow,
+        LogShape,
+        SessionRow,
+        UsageRow,
+    )
     from penstock.writing.entities import EntityState
 
 __all__ = [
     "CompactionAccount",
     "ConversationAccount",
+    "ConversationOverview",
     "ListedConversation",
     "SearchReport",
     "count_view_tokens",
     "describe_conversation",
+    "filter_conversations",
     "find_conversation",
     "find_entities",
     "iterate_conversations",
     "list_conversations",
     "make_title",
+    "mark_words",
+    "measure_window",
+    "open_conversation",
     "read_handle",
     "search_conversations",
+    "show_remaining",
     "title_conversation",
 ]
 
-
+_Found = TypeVar("_Found")
+_Shown = TypeVar("_Shown")
 _PAGE = 200  # conversations that are read from the store at once
 _LISTED_MATCHES = 4
 _FIRST_MESSAGES = 12  # among which the first request is looked for
@@ -76,19 +109,15 @@ def find_conversation(store: Store, given: str) -> SessionRow:
         return store.tip(given)
     except UnknownSession:
         pass
-    found = [
-        row
-        for row in iterate_conversations(store)
-        if row.id.startswith(given) or row.tip.id.startswith(given)
-    ]
-    if not given or not found:
+    found = store.find(given, limit=_LISTED_MATCHES + 1) if given else ()
+    if not found:
         raise UnknownSession(f"no conversation has the id {given!r}; see penstock sessions list")
     if len(found) > 1:
-        ids = ", ".join(row.id for row in found[:_LISTED_MATCHES]) + (
+        ids = ", ".join(row.conversation for row in found[:_LISTED_MATCHES]) + (
             ", …" if len(found) > _LISTED_MATCHES else ""
         )
-        raise UnknownSession(f"{given!r} matches {len(found):,} ids ({ids}): give more characters")
-    return found[0].tip
+        raise UnknownSession(f"{given!r} matches several ids ({ids}): give more characters")
+    return found[0]
 
 
 # The list.
@@ -99,6 +128,12 @@ class ListedConversation(msgspec.Struct, frozen=True):
 
     row: ConversationRow
     title: str
+
+    @property
+    def cache_hit(self) -> float | None:
+        """Returns the share of prompt tokens that came from the provider's cache; None where nothing was sent."""
+        used = self.row.usage
+        return used.cache_read_tokens / used.prompt_tokens if used.prompt_tokens else None
 
     def to_dict(self) -> dict[str, Any]:
         """Returns it as JSON."""
@@ -125,7 +160,31 @@ def list_conversations(
 ) -> list[ListedConversation]:
     """Returns conversations with their titles, the most recently used first."""
     rows = (row for row in iterate_conversations(store) if with_empty or row.messages)
-    return [ListedConversation(row, make_title(store, row.tip, row.title)) for row in islice(rows, limit)]
+    listed = show_remaining(rows, lambda row: ListedConversation(row, make_title(store, row.tip, row.title)))
+    return list(islice(listed, limit))
+
+
+def show_remaining(found: Iterable[_Found], show: Callable[[_Found], _Shown]) -> Iterator[_Shown]:
+    """Yields what `show` makes of each of a list; what was deleted since the list was read is left out."""
+    for one in found:
+        try:
+            shown = show(one)
+        except UnknownSession:
+            continue
+        yield shown
+
+
+def filter_conversations(found: Sequence[ListedConversation], query: str) -> list[ListedConversation]:
+    """Returns those in whose title, id, model or time of last use every word of the query occurs, in their order."""
+    words = query.casefold().split()
+    return [
+        one
+        for one in found
+        if all(
+            word in f"{one.title} {one.row.id} {one.row.tip.model} {format_time(one.row.updated)}".casefold()
+            for word in words
+        )
+    ]
 
 
 def title_conversation(store: Store, session_id: str) -> str:
@@ -136,7 +195,7 @@ def title_conversation(store: Store, session_id: str) -> str:
 
 def make_title(store: Store, tip: SessionRow, title: str) -> str:
     """Returns the title, or the first words of the first request where there is none, without secrets."""
-    return " ".join(redact(title or _read_first_words(store, tip)).split())[:_TITLE_CHARS]
+    return shorten(" ".join(redact(title or _read_first_words(store, tip)).split()), _TITLE_CHARS)
 
 
 def _last_title(lineage: Sequence[SessionRow]) -> str:
@@ -153,7 +212,7 @@ def _read_first_words(store: Store, tip: SessionRow) -> str:
     messages = [dialect.decode(parse_json(entry.raw)) for entry in entries]
     said = [messages[place] for place in people_in(messages)]
     texts = [words for message in said if (words := person_words(message).strip())]
-    texts += [typed_command(message) for message in said]
+    texts += [find_typed_command(message) for message in said]
     texts += [spoken_text(message).strip() for message in messages if message.role is Role.USER]
     return next(filter(None, texts), "")
 
@@ -221,6 +280,10 @@ class ConversationAccount(msgspec.Struct, frozen=True, kw_only=True):
     requests: Sequence[UsageRow]
     facts: Sequence[FactRow] | None = None
     """Notes on messages that left the view; None where they were not asked for."""
+    origin: HandoverOrigin | None = None
+    """The conversation that its client had compacted to begin this one; None where it began by itself."""
+    handovers: Sequence[HandedOver] = ()
+    """Handoffs of it that clients were given to go on from."""
 
     @property
     def spending(self) -> Spending:
@@ -243,6 +306,8 @@ class ConversationAccount(msgspec.Struct, frozen=True, kw_only=True):
             "sessions": [_session_to_dict(row) for row in self.lineage],
             "relatives": [_session_to_dict(row) for row in self.relatives],
             "compactions": [one.to_dict() for one in self.compactions],
+            "continues": None if self.origin is None else msgspec.to_builtins(self.origin),
+            "handed_over": msgspec.to_builtins(self.handovers),
             **({} if self.facts is None else {"facts": [_fact_to_dict(fact) for fact in self.facts]}),
         }
 
@@ -250,7 +315,7 @@ class ConversationAccount(msgspec.Struct, frozen=True, kw_only=True):
 def describe_conversation(store: Store, tip: SessionRow, *, facts: bool = False) -> ConversationAccount:
     """Returns all there is to show of the conversation with that tip; its facts only where they are asked for."""
     lineage = _trace_lineage(store, tip)
-    children = [child for row in lineage for child in store.children(row.id)]
+    children = [child for row in lineage for child in store.list_children(row.id)]
     entries = store.read_from(tip.id, 0)
     requests, qualities = store.usage(session_id=tip.id), measure_qualities(store, tip.id)
     return ConversationAccount(
@@ -268,7 +333,67 @@ def describe_conversation(store: Store, tip: SessionRow, *, facts: bool = False)
         view_tokens=count_view_tokens(store, tip.id),
         requests=requests,
         facts=store.facts(tip.id) if facts else None,
+        origin=read_origin(store, tip.conversation),
+        handovers=read_handovers(store, tip.conversation),
     )
+
+
+class ConversationOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation at a glance, however long it is: none of its messages is read for it."""
+
+    tip: SessionRow
+    title: str
+    shape: LogShape
+    view_tokens: int
+    pressure: WindowPressure
+    runs: list[FateRun]
+    cuts: list[tuple[int, int]]
+    points: list[TimePoint]
+    compactions: list[CompactionAccount]
+    """All compactions, undone ones included, in the order in which they were made; not judged by what followed."""
+    newest: int
+    """The number of the compaction that the view rests on, from 1 on; 0 where it is the bare log."""
+    pins: frozenset[int]
+    relatives: list[SessionRow]
+    spending: Spending
+    """The usage and cost of its requests."""
+
+
+def open_conversation(store: Store, tip: SessionRow, settings: Settings) -> ConversationOverview:
+    """Returns a conversation at a glance."""
+    lineage = _trace_lineage(store, tip)
+    rows = store.compactions(tip.id, undone=True)
+    holding = store.newest_compaction(tip.id)
+    shape, requests = store.shape(tip.id), store.usage(session_id=tip.id)
+    length = holding.compaction.length if holding is not None else 0
+    after = holding.receipt.get("tokens_after", 0) if holding is not None else 0
+    view_tokens = after + sum(shape.tokens[length:])
+    fates = trace_fates(len(shape.tokens), holding.compaction if holding is not None else None)
+    children = [child for row in lineage for child in store.list_children(row.id)]
+    return ConversationOverview(
+        tip=tip,
+        title=make_title(store, tip, _last_title(lineage)),
+        shape=shape,
+        view_tokens=view_tokens,
+        pressure=PressureGauge(store, settings).measure(tip, view_tokens),
+        runs=find_runs(fates, shape),
+        cuts=find_cuts(rows),
+        points=trace_requests(requests, shape),
+        compactions=[_describe_compaction(row, requests, LiveQuality()) for row in rows],
+        newest=next(
+            (n for n, row in enumerate(rows, 1) if holding is not None and row.key == holding.key), 0
+        ),
+        pins=store.pins(tip.id),
+        relatives=[row for row in children if row.kind != COMPRESSION],
+        spending=sum_requests(requests),
+    )
+
+
+def measure_window(store: Store, tip: SessionRow) -> Fill:
+    """Returns what fills the window now: the tokens of the view by kind of content."""
+    session = Session(store, tip)
+    sent = [message.wire for message in read_standing(store, tip).view.mend()]
+    return measure_fill(decode_all(dialect_named(tip.dialect), sent), session.workings.notebook.tokenizer)
 
 
 def count_view_tokens(store: Store, session_id: str) -> int:
@@ -336,19 +461,37 @@ def _fact_to_dict(fact: FactRow) -> dict[str, Any]:
 
 
 def _session_to_dict(row: SessionRow) -> dict[str, Any]:
-    return {**msgspec.structs.asdict(row), "title": redact(row.title)}
+    shown = {**msgspec.structs.asdict(row), "title": redact(row.title)}
+    if not row.owner:
+        del shown["owner"]
+    return shown
 
 
 # Search.
 
-_AT_ONCE = 2_000  # messages that are indexed between two reports of progress
+_WORD = re.compile(r"\w+")
+_AT_ONCE = 500  # messages that are indexed between two reports of progress
+_RENEWED = 64  # messages that are indexed anew with each search, where an older version indexed them
+_INDEXING_SECONDS = 5.0
 
 
 class SearchReport(msgspec.Struct, frozen=True):
-    """Hits, the best first, and the titles of their conversations by session."""
+    """Hits, the best first, and the titles of their conversations by session.
+
+    `waiting` counts messages that were not searched, since they are not indexed yet.
+    """
 
     hits: tuple[Finding, ...]
     titles: dict[str, str]
+    roles: dict[tuple[str, str], str] = {}
+    """The role of the first message of each hit, by session and handle."""
+    waiting: int = 0
+
+    def get_role(self, hit: Finding) -> str:
+        """Returns who speaks in a hit: a role, `handoff` for a summary, or nothing where it is not known."""
+        if hit.handles and parse_handle(hit.handles[0]).kind is HandleKind.SUMMARY:
+            return "handoff"
+        return self.roles.get((hit.session, hit.handles[0]), "")
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Returns the hits as JSON."""
@@ -358,6 +501,7 @@ class SearchReport(msgspec.Struct, frozen=True):
                 "title": self.titles[hit.session],
                 "handles": list(hit.handles),
                 "turn": hit.turn,
+                "role": self.get_role(hit),
                 "at": hit.at,
                 "score": round(hit.score, 4),
                 "excerpt": hit.excerpt,
@@ -366,25 +510,55 @@ class SearchReport(msgspec.Struct, frozen=True):
         ]
 
 
-def search_conversations(
+def search_conversations(  # noqa: PLR0913  # what is rarely given, by name
     store: Store,
     query: str,
     wish: Wish,
     session_id: str | None = None,
     embedder: Embedder | None = None,
+    *,
     on_indexed: Callable[[int, int], None] | None = None,
+    within: SearchFilter | None = None,
 ) -> SearchReport:
     """Returns what matches in one conversation, or in all; excerpts and titles are without secrets.
 
-    New messages are indexed first; `on_indexed` hears how many are done and how many are left.
+    New messages are indexed first, for a few seconds; `on_indexed` hears how many are done and how many are left.
     """
-    left, done = store.unindexed(embedder=embedder), 0
-    while left and (
-        some := store.index(_AT_ONCE, embedder=embedder)
-    ):  # indexing waits for other writers: only if needed
-        left, done = store.unindexed(embedder=embedder), done + some
+    left, done = store.count_unindexed(embedder=embedder), 0
+    until = time.monotonic() + _INDEXING_SECONDS
+    while left and time.monotonic() < until and (some := store.index(_AT_ONCE, embedder=embedder)):
+        left, done = store.count_unindexed(embedder=embedder), done + some
         if on_indexed is not None:
             on_indexed(done, left)
-    hits = tuple(store.search(query, wish, session_id=session_id, redact=redact, embedder=embedder))
+    if not left:
+        store.index(_RENEWED)  # where an older version indexed: some of it anew
+    dated = msgspec.structs.replace(wish, now=wish.now or time.time())
+    hits = tuple(
+        store.search(query, dated, session_id=session_id, redact=redact, embedder=embedder, within=within)
+    )
     sessions = {hit.session for hit in hits}
-    return SearchReport(hits, {session: title_conversation(store, session) for session in sessions})
+    titles = dict(show_remaining(sessions, lambda one: (one, title_conversation(store, one))))
+    roles = dict(show_remaining(hits, lambda hit: ((hit.session, hit.handles[0]), _read_role(store, hit))))
+    return SearchReport(tuple(hit for hit in hits if hit.session in titles), titles, roles, left)
+
+
+def _read_role(store: Store, hit: Finding) -> str:
+    handle = parse_handle(hit.handles[0])
+    if handle.kind is not HandleKind.MESSAGE:
+        return ""
+    return next((entry.role for entry in store.read(hit.session, [handle.number - 1])), "")
+
+
+def mark_words(text: str, query: str) -> Iterator[tuple[str, bool]]:
+    """Yields the text in pieces, each with whether it is a word of the query, as the search understands words."""
+    language = find_language(f"{query} {text}")
+    asked = frozenset(form for token in split_tokens(query) for form in find_forms(token, language))
+    place = 0
+    for word in _WORD.finditer(text):
+        if asked.intersection(find_forms(word[0], language)):
+            if word.start() > place:
+                yield text[place : word.start()], False
+            yield word[0], True
+            place = word.end()
+    if place < len(text):
+        yield text[place:], False

@@ -7,8 +7,17 @@ from decimal import Decimal
 
 from penstock.config import redactor_of_process
 from penstock.measure.prices import Money
+from penstock.measure.wording import pluralise
 
-__all__ = ["SHORT_ID_CHARS", "format_money", "format_sum", "format_time", "redact", "shorten_count"]
+__all__ = [
+    "SHORT_ID_CHARS",
+    "explain_unreported",
+    "format_money",
+    "format_sum",
+    "format_time",
+    "redact",
+    "shorten_count",
+]
 
 SHORT_ID_CHARS = 8  # of an id in a list; the beginning of an id is enough to name a conversation
 
@@ -19,8 +28,17 @@ def format_money(usd: float | None) -> str:
 
 
 def format_sum(usd: float | None, known: float) -> str:
-    """Returns a sum of money; of one that is None, since a price in it is unknown, the least that it can be."""
+    """Returns a sum of money; if it is None because a price is unknown, `at least` the part that is known."""
     return f"at least {format_money(known)}" if usd is None and known else format_money(usd)
+
+
+def explain_unreported(count: int) -> str:
+    """Returns a sentence on requests of which no usage was reported."""
+    was = "it was" if count == 1 else "they were"
+    return (
+        f"{pluralise(count, 'request')} reported no usage ({was} broken off, or the provider does not say): "
+        "these are the least that was used"
+    )
 
 
 def format_time(at: float) -> str:
@@ -38,5 +56,5 @@ def shorten_count(count: int) -> str:
 
 
 def redact(text: str) -> str:
-    """Returns the text without secrets, to be shown."""
+    """Returns the text without secrets."""
     return redactor_of_process().redact(text)

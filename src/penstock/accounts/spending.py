@@ -6,6 +6,7 @@ compaction says of its cost is in them already.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,7 +15,6 @@ from penstock.measure.prices import Money, cost_of
 from penstock.measure.usage import Usage
 from penstock.sessions.branches import TAKEN_OVER
 from penstock.sessions.metering import TURN_TASK
-from penstock.sessions.rewinding import REWOUND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CompactionTotals",
     "Spending",
+    "group_compactions",
     "group_requests",
     "sum_compactions",
     "sum_requests",
@@ -38,6 +39,8 @@ class Spending(msgspec.Struct, frozen=True):
     cost: float | None
     known_cost: float = 0.0
     """The cost of those whose price is known: the least that all of them cost."""
+    unreported: int = 0
+    """Requests of which no usage was reported: they were broken off, or their provider does not say. All sums lack them."""
 
     @property
     def cache_hit_ratio(self) -> float | None:
@@ -50,6 +53,7 @@ class Spending(msgspec.Struct, frozen=True):
         ratio = self.cache_hit_ratio
         return {
             "requests": self.requests,
+            "unreported_requests": self.unreported,
             **msgspec.structs.asdict(self.usage),
             "prompt_tokens": self.usage.prompt_tokens,
             "cache_hit_ratio": None if ratio is None else round(ratio, 4),
@@ -88,8 +92,10 @@ def sum_requests(rows: Iterable[UsageRow]) -> Spending:
     listed = list(rows)
     costs = [row.cost for row in listed if row.cost is not None]
     known = bool(costs) and len(costs) == len(listed)
-    usage = sum((row.usage for row in listed), Usage())
-    return Spending(len(listed), usage, sum(costs) if known else None, sum(costs))
+    # Column by column: thousands of requests are added up while somebody waits for a page.
+    usage = Usage(*(sum(getattr(row.usage, name) for row in listed) for name in Usage.__struct_fields__))
+    unreported = sum(not row.usage.total_tokens for row in listed)
+    return Spending(len(listed), usage, sum(costs) if known else None, sum(costs), unreported)
 
 
 def group_requests(rows: Iterable[UsageRow], key: Callable[[UsageRow], str]) -> dict[str, Spending]:
@@ -102,38 +108,59 @@ def group_requests(rows: Iterable[UsageRow], key: Callable[[UsageRow], str]) -> 
 
 def sum_compactions(rows: Iterable[CompactionRow], requests: Sequence[UsageRow]) -> CompactionTotals:
     """Returns what these compactions of one conversation cost, and what they saved in its requests."""
-    made = (row for row in rows if REWOUND not in row.receipt)
-    return sum((_price_compaction(row, requests) for row in made), CompactionTotals())
+    return sum(group_compactions(rows, requests, lambda _at: "").values(), CompactionTotals())
 
 
-def _price_compaction(row: CompactionRow, requests: Sequence[UsageRow]) -> CompactionTotals:
-    before, after = _read_count(row, "tokens_before"), _read_count(row, "tokens_after")
+def group_compactions(
+    rows: Iterable[CompactionRow], requests: Sequence[UsageRow], key: Callable[[float], str]
+) -> dict[str, CompactionTotals]:
+    """Returns what these compactions of one conversation cost and saved, by the `key` of the moment: a day, for example.
+
+    What one cost belongs to the moment when it was made, what it saves to each request that it made shorter.
+    """
+    groups: dict[str, CompactionTotals] = {}
+
+    def add(name: str, totals: CompactionTotals) -> None:
+        groups[name] = groups.get(name, CompactionTotals()) + totals
+
+    turns = [(key(row.at), row) for row in requests if row.task == TURN_TASK]
+    for row in rows:
+        if row.is_rewind:
+            continue
+        if TAKEN_OVER not in row.receipt:
+            add(key(row.created), _price_compaction(row))
+        fewer = _count_fewer(row)
+        until = float("inf") if row.undone is None else row.undone
+        # A price depends on the model alone: thousands of requests have few of them.
+        later = Counter((name, turn.model) for name, turn in turns if row.created < turn.at < until)
+        for (name, model), count in sorted(later.items()):
+            add(name, _price_savings(fewer, model, count))
+    return groups
+
+
+def _price_compaction(row: CompactionRow) -> CompactionTotals:
     calls = _read_count(row, "model_calls")
     cost = row.receipt.get("cost")
-    fewer = max(0, before - after)
-    until = float("inf") if row.undone is None else row.undone
-    later = [
-        request for request in requests if request.task == TURN_TASK and row.created < request.at < until
-    ]
-    prices = [cost_of(Usage(cache_read_tokens=fewer), request.model or None) for request in later]
-    known = [float(price.usd) for price in prices if isinstance(price, Money)]
-    savings = CompactionTotals(
-        saved_tokens=fewer * len(later),
-        saved=sum(known) if len(known) == len(prices) else None,
-        known_saved=sum(known),
-    )
-    if TAKEN_OVER in row.receipt:
-        return savings
     paid = float(cost) if isinstance(cost, (int, float)) else (None if calls else 0.0)
-    return msgspec.structs.replace(
-        savings,
+    return CompactionTotals(
         count=1,
-        tokens_before=before,
-        tokens_after=after,
+        tokens_before=_read_count(row, "tokens_before"),
+        tokens_after=_read_count(row, "tokens_after"),
         model_calls=calls,
         cost=paid,
         known_cost=paid or 0.0,
     )
+
+
+def _price_savings(tokens: int, model: str, requests: int) -> CompactionTotals:
+    """Returns the savings of so many requests that each were shorter by that many tokens."""
+    price = cost_of(Usage(cache_read_tokens=tokens), model or None)
+    usd = float(price.usd) * requests if isinstance(price, Money) else None
+    return CompactionTotals(saved_tokens=tokens * requests, saved=usd, known_saved=usd or 0.0)
+
+
+def _count_fewer(row: CompactionRow) -> int:
+    return max(0, _read_count(row, "tokens_before") - _read_count(row, "tokens_after"))
 
 
 def _read_count(row: CompactionRow, field: str) -> int:

@@ -11,6 +11,7 @@ from penstock.accounts.conversations import iterate_conversations
 from penstock.accounts.spending import (
     CompactionTotals,
     Spending,
+    group_compactions,
     group_requests,
     sum_compactions,
     sum_requests,
@@ -22,7 +23,7 @@ from penstock.sessions.quality import measure_qualities
 if TYPE_CHECKING:
     from penstock.stores.store import Store
 
-__all__ = ["Insights", "UsageReport", "report_insights", "report_usage"]
+__all__ = ["Insights", "UsageReport", "name_day", "report_insights", "report_usage"]
 
 _DAY_SECONDS = 86_400
 
@@ -77,8 +78,10 @@ class Insights(msgspec.Struct, frozen=True):
     models: dict[str, Spending]
     per_day: dict[str, Spending]
     compactions: CompactionTotals
+    compactions_per_day: dict[str, CompactionTotals]
+    """Their cost on the day when they were made, and their savings on the days of later requests."""
     quality: LiveQuality
-    """How the agents came by the earlier values that they used after those compactions."""
+    """The ways in which the agents came by the earlier values that they used after those compactions."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns it as JSON."""
@@ -90,16 +93,25 @@ class Insights(msgspec.Struct, frozen=True):
             "per_day": {day: spending.to_dict() for day, spending in self.per_day.items()},
             "compactions": {
                 **msgspec.structs.asdict(self.compactions),
+                "per_day": {
+                    day: msgspec.structs.asdict(totals) for day, totals in self.compactions_per_day.items()
+                },
                 "quality": self.quality.to_dict(),
             },
         }
+
+
+def name_day(at: float) -> str:
+    """Returns the day of a moment, in the reader's time zone, such as `2026-11-18`."""
+    return time.strftime("%Y-%m-%d", time.localtime(at))
 
 
 def report_insights(store: Store, days: int, now: float) -> Insights:
     """Returns what happened in the last `days` days before `now`."""
     since = now - days * _DAY_SECONDS
     rows = store.usage(since=since)
-    used, compactions, quality = 0, CompactionTotals(), LiveQuality(settled=True)
+    used, quality = 0, LiveQuality(settled=True)
+    days_of_compactions: dict[str, CompactionTotals] = {}
     for conversation in iterate_conversations(store):
         if conversation.updated < since:
             break
@@ -107,7 +119,8 @@ def report_insights(store: Store, days: int, now: float) -> Insights:
         made = [row for row in store.compactions(conversation.tip.id, undone=True) if row.created >= since]
         if made:
             requests = store.usage(session_id=conversation.tip.id, since=since)
-            compactions += sum_compactions(made, requests)
+            for day, totals in group_compactions(made, requests, name_day).items():
+                days_of_compactions[day] = days_of_compactions.get(day, CompactionTotals()) + totals
             found = measure_qualities(store, conversation.tip.id)
             quality = sum((found[row.key] for row in made), quality)
     return Insights(
@@ -115,7 +128,8 @@ def report_insights(store: Store, days: int, now: float) -> Insights:
         conversations=used,
         total=sum_requests(rows),
         models=group_requests(rows, lambda row: row.model),
-        per_day=group_requests(rows, lambda row: time.strftime("%Y-%m-%d", time.localtime(row.at))),
-        compactions=compactions,
+        per_day=group_requests(rows, lambda row: name_day(row.at)),
+        compactions=sum(days_of_compactions.values(), CompactionTotals()),
+        compactions_per_day={day: days_of_compactions[day] for day in sorted(days_of_compactions)},
         quality=quality,
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         "tuple[tuple[float, float], float, int, int]"  # the arguments of a bar and of its number
     )
 
-__all__ = ["Classes", "distribution", "shares", "short"]
+__all__ = ["Classes", "distribution", "shares", "shorten_number"]
 
 _WIDTH, _PANEL, _GAP, _LEFT, _BOTTOM = 720, 120, 16, 8, 34
 _HEAD = 36  # pixels above the highest bar: the name of the panel, and the number on the bar
@@ -110,8 +110,8 @@ def shares(title: str, things: str, classes: Sequence[int], if_none: str = "Noth
     return fragment(element("div", drawing, class_="plot"), _fold(numbers))
 
 
-def short(number: float) -> str:
-    """A number in few characters: 950, 7.5k, 15.3k, 133k, 10.3M."""
+def shorten_number(number: float) -> str:
+    """Returns a number in few characters: 950, 7.5k, 15.3k, 133k, 10.3M."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= limit * 0.9995:
             value = number / limit
@@ -130,7 +130,7 @@ def _panel(counts: Sequence[int], shown: range, top: float, kind: str) -> Html:
 
 
 def _counts(counts: Sequence[int], shown: range, top: float, kind: str) -> Html:
-    """The numbers on the bars of a panel, above whatever is drawn."""
+    """Returns the numbers on the bars of a panel, above whatever is drawn."""
     numbers = (_count(*place) for place in _places(counts, shown, top))
     return element("g", *numbers, class_=f"counts-{kind}")
 
@@ -146,7 +146,7 @@ def _places(counts: Sequence[int], shown: range, top: float) -> list[_Place]:
 
 
 def _bar(across: tuple[float, float], bottom: float, number: int, tallest: int) -> Html:
-    """A bar. `across` is where it begins and how wide its class is."""
+    """Returns a bar. `across` is where it begins and how wide its class is."""
     left, width = across
     height = _height(number, tallest)
     return element(
@@ -160,12 +160,12 @@ def _bar(across: tuple[float, float], bottom: float, number: int, tallest: int) 
 
 
 def _count(across: tuple[float, float], bottom: float, number: int, tallest: int) -> Html:
-    """The number on a bar, where there is room for one."""
+    """Returns the number on a bar, where there is room for one."""
     left, width = across
     if width < _NUMBERED_BAR:
         return Html()
     middle, above = _round(left + width / 2), _round(bottom - _height(number, tallest) - 4)
-    return element("text", short(number), x=middle, y=above, text_anchor="middle", class_="count")
+    return element("text", shorten_number(number), x=middle, y=above, text_anchor="middle", class_="count")
 
 
 def _height(number: int, tallest: int) -> float:
@@ -173,7 +173,7 @@ def _height(number: int, tallest: int) -> float:
 
 
 def _limit(classes: Classes, shown: range) -> Html:
-    """The limit, at its place inside its class."""
+    """Returns the limit, at its place inside its class."""
     if classes.limit is None:
         return Html()
     place = bisect_right(classes.edges, classes.limit)
@@ -201,7 +201,9 @@ def _axis(classes: Classes, shown: range, top: float) -> Html:
     step = (_WIDTH - 2 * _LEFT) / len(shown)
     each = max(1, math.ceil(len(shown) / 12))
     ticks = [
-        element("text", short(classes.edges[place - 1]), x=_round(_LEFT + at * step), y=_round(top + 16))
+        element(
+            "text", shorten_number(classes.edges[place - 1]), x=_round(_LEFT + at * step), y=_round(top + 16)
+        )
         for at, place in enumerate(shown)
         if place and at % each == 0
     ]

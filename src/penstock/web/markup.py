@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Html", "element", "figure_of", "fragment", "table"]
 
-_VOID = frozenset({"meta"})
+_VOID = frozenset({"br", "hr", "img", "input", "link", "meta"})
+_ALLOWED_BLANKS = str.maketrans("\n\t\u00a0\u200d", "    ")
 
 
 class Html(str):
@@ -20,15 +21,23 @@ class Html(str):
 
 
 def element(name: str, /, *children: str, **attributes: Any) -> Html:
-    """An element. Attributes are named as in HTML, with `_` for `-`, and without a last `_`; None leaves one out."""
+    """Returns an element. Attributes are named as in HTML, with `_` for `-`, and without a last `_`; None leaves one out.
+
+    True stands for an attribute without a value, False for none.
+    """
     said = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{html.escape(_visible(str(value)))}"'
+        _write_attribute(key, value)
         for key, value in attributes.items()
-        if value is not None
+        if value is not None and value is not False
     )
     if name in _VOID:
         return Html(f"<{name}{said}>")
     return Html(f"<{name}{said}>{fragment(*children)}</{name}>")
+
+
+def _write_attribute(key: str, value: Any) -> str:
+    name = key.rstrip("_").replace("_", "-")
+    return f" {name}" if value is True else f' {name}="{html.escape(_visible(str(value)))}"'
 
 
 def fragment(*children: str) -> Html:
@@ -37,12 +46,12 @@ def fragment(*children: str) -> Html:
 
 
 def figure_of(value: float, shown: str | None = None, /, **attributes: Any) -> Html:
-    """A number, with its exact value for programs."""
+    """Returns a number, with its exact value for programs."""
     return element("data", shown if shown is not None else f"{value:,}", value=value, **attributes)
 
 
 def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0) -> Html:
-    """A table, the first cell of each row its head. From the column `numbers` on, all hold numbers; 0 is none."""
+    """Returns a table, the first cell of each row its head. From the column `numbers` on, all hold numbers; 0 is none."""
 
     def kind(at: int) -> str | None:
         return "number" if numbers and at >= numbers else None
@@ -66,8 +75,8 @@ def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], num
 
 
 def _visible(text: str) -> str:
-    """The text with escapes for what no page may hold, and for what would turn its direction around."""
-    if text.isprintable():
+    """Returns the text with escapes for what no page may hold, and for what would turn its direction around."""
+    if text.isprintable() or text.translate(_ALLOWED_BLANKS).isprintable():
         return text
     return "".join(
         char if char.isprintable() or char in "\n\t\u00a0\u200d" else char.encode("unicode_escape").decode()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from penstock.web.charts import Classes, distribution, shares, short
+from penstock.web.charts import Classes, distribution, shares, shorten_number
 from penstock.web.markup import Html, element
 from penstock.web.page import PageSection, read_stylesheet, render_card, render_cards, render_single_page
 
 
 def test_numbers_are_short_and_elements_are_safe():
-    shown = [short(number) for number in (0, 9, 950, 1_000, 7_499, 15_250, 132_999, 999_960, 10_259_101, 2e9)]
+    shown = [
+        shorten_number(number)
+        for number in (0, 9, 950, 1_000, 7_499, 15_250, 132_999, 999_960, 10_259_101, 2e9)
+    ]
     assert shown == ["0", "9", "950", "1k", "7.5k", "15.2k", "133k", "1M", "10.3M", "2G"]
     assert element("p", "a < b", title='"x"') == '<p title="&quot;x&quot;">a &lt; b</p>'
     assert element("td", element("b", "&")) == "<td><b>&amp;</b></td>"
