@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock.testing.engine_contract import EngineContract as EngineContract
     from penstock.testing.engine_contract import check_engine as check_engine
+    from penstock.testing.plugin_contract import check_dialect as check_dialect
+    from penstock.testing.plugin_contract import check_provider as check_provider
+    from penstock.testing.plugin_contract import check_tool as check_tool
     from penstock.testing.prompt_cache import PromptCache as PromptCache
     from penstock.testing.provider_server import ScriptedProvider as ScriptedProvider
     from penstock.testing.provider_server import scripted_provider as scripted_provider
@@ -32,7 +35,10 @@ __all__ = [
     "Reply",
     "ScriptedModel",
     "ScriptedProvider",
+    "check_dialect",
     "check_engine",
+    "check_provider",
+    "check_tool",
     "scripted_provider",
 ]
 
@@ -46,7 +52,10 @@ _HOMES = {
     "Reply": "penstock.testing.scripted",
     "ScriptedModel": "penstock.testing.scripted_model",
     "ScriptedProvider": "penstock.testing.provider_server",
+    "check_dialect": "penstock.testing.plugin_contract",
     "check_engine": "penstock.testing.engine_contract",
+    "check_provider": "penstock.testing.plugin_contract",
+    "check_tool": "penstock.testing.plugin_contract",
     "scripted_provider": "penstock.testing.provider_server",
 }
 

@@ -67,7 +67,7 @@ class PromptCache:
         )
 
     def _read(self, prefixes: Sequence[_Prefix], now: float) -> int:
-        """Tokens of the longest prefix that is kept. Reading it begins its life anew."""
+        """Returns the tokens of the longest prefix that is kept. Reading it restarts its life."""
         for prefix in reversed(prefixes):
             expires, life = self._kept.get(prefix.digest, (0.0, 0.0))
             if expires > now:
@@ -91,7 +91,7 @@ class PromptCache:
 
 
 def _prefixes(received: Received, weights: Sequence[int]) -> Iterator[_Prefix]:
-    """Every prefix of the prompt, in the order tools, system prompt, messages."""
+    """Yields every prefix of the prompt, in the order tools, system prompt, messages."""
     digest = hashlib.blake2b(received.model.encode(), digest_size=16)
     tokens = 0
     segments = (received.tools, _as_blocks(received.system), *received.messages)
@@ -102,7 +102,7 @@ def _prefixes(received: Received, weights: Sequence[int]) -> Iterator[_Prefix]:
 
 
 def _strip_marks(value: Any) -> Any:
-    """The value without marks: where they stand does not change what is cached.
+    """Returns the value without marks: where they stand does not change what is cached.
 
     A text is written as a block, since a client turns it into one to mark it.
     """
@@ -122,7 +122,7 @@ def _as_blocks(content: Any) -> Any:
 
 
 def _ttl_seconds(value: Any) -> float:
-    """The longest life that a mark in the value asks for; 0 without a mark."""
+    """Returns the longest life that a mark in the value asks for; 0 without a mark."""
     if isinstance(value, dict):
         mark = value.get("cache_control")
         own = 0.0

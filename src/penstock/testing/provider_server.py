@@ -181,7 +181,7 @@ class ScriptedProvider:
         return await _whole(request, served, received.dialect)
 
     def _models(self, headers: Headers) -> dict[str, Any]:
-        """The listing, in the shape of the client that asks."""
+        """Returns the listing, in the shape of the client that asks."""
         options = self._stage.options
         entries: list[dict[str, Any]]
         window = options.window_tokens

@@ -39,14 +39,14 @@ class RequestReading(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.weights)
 
     def scale(self, factor: float) -> RequestReading:
-        """The reading of a provider that counts so many tokens for each of ours."""
+        """Returns the reading of a provider that counts so many tokens for each of ours."""
         if factor == 1.0:
             return self
         return msgspec.structs.replace(self, weights=tuple(round(factor * weight) for weight in self.weights))
 
 
 def read_request(received: Received, tokenizer: Tokenizer) -> RequestReading:
-    """The request, checked as the API of its dialect would. Never raises: what cannot be read is a fault."""
+    """Returns the request, checked as the API of its dialect would. Never raises: what cannot be read is a fault."""
     dialect = dialect_named(received.dialect)
     shape = _shape_fault(received)
     if shape is not None:

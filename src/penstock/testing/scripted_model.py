@@ -87,7 +87,7 @@ class ScriptedModel:
         return self._stage.disconnects
 
     async def answer(self, ask: Ask) -> Answer:
-        """The whole answer. Raises ProviderError."""
+        """Returns the whole answer. Raises ProviderError."""
         watch = _Watch(ask.timeout_seconds)
         received, reading = self._receive(ask, streaming=False)
         try:
@@ -100,7 +100,7 @@ class ScriptedModel:
         return self._answer(served, watch)
 
     async def stream(self, ask: Ask) -> AsyncIterator[Event]:
-        """The answer bit by bit, closed by `Answered`. Raises ProviderError.
+        """Yields the answer bit by bit, closed by `Answered`. Raises ProviderError.
 
         A cut counts the events that come out here, of which there are fewer than on the wire.
         """
@@ -130,7 +130,7 @@ class ScriptedModel:
         return self._stage.receive(self._dialect, "", raw, parse_json(raw), Headers())
 
     async def _serve(self, received: Received, reading: RequestReading, watch: _Watch) -> Served:
-        """The reply, waited for. Raises ProviderError where it is a failure."""
+        """Returns the reply, waited for. Raises ProviderError where it is a failure."""
         failure = self._stage.refuse(received, reading)
         if failure is not None:
             raise self._error(failure, received)

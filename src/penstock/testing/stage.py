@@ -87,7 +87,7 @@ class Stage:
     def receive(
         self, dialect: str, path: str, raw: bytes, body: Any, headers: Headers
     ) -> tuple[Received, RequestReading]:
-        """Record a request and read it. A body that is no object counts as an empty one."""
+        """Record a request and read it. A body that is not an object counts as an empty one."""
         fields: Mapping[str, Any] = body if isinstance(body, dict) else {}
         with self._lock:
             received = Received(
@@ -139,7 +139,7 @@ class Stage:
         return None
 
     def reply(self, received: Received) -> Reply:
-        """The script's reply. Where it has none the breach is on record and AssertionError is raised."""
+        """Returns the script's reply. Where it has none the breach is on record and AssertionError is raised."""
         try:
             with self._lock:
                 return self._script.next(received)
@@ -148,7 +148,7 @@ class Stage:
             raise
 
     def serve(self, received: Received, reading: RequestReading, reply: Reply) -> Served:
-        """The reply with all that the request decides about it."""
+        """Returns the reply with all that the request decides about it."""
         usage = reply.usage or self._usage(received, reading, reply)
         options = received.body.get("stream_options")
         return Served(

@@ -55,12 +55,12 @@ _WIRES: Mapping[str, Wire] = {
 
 
 def wire_named(dialect: str) -> Wire:
-    """The API of that dialect."""
+    """Returns the API of that dialect."""
     return _WIRES[dialect]
 
 
 def stream_frames(served: Served, dialect: str) -> list[Frame]:
-    """Every event of the stream, up to the cut where there is one."""
+    """Returns every event of the stream, up to the cut where there is one."""
     wire = _WIRES[dialect]
     reply = served.reply
     frames = list(wire.content(served))

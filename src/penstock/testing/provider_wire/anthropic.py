@@ -27,7 +27,7 @@ _FINISH = {
 
 
 def body(served: Served) -> dict[str, Any]:
-    """The whole answer."""
+    """Returns the whole answer."""
     return _message(served) | {
         "content": _blocks(served),
         "stop_reason": _FINISH[served.reply.finished],
@@ -36,13 +36,13 @@ def body(served: Served) -> dict[str, Any]:
 
 
 def wires(served: Served) -> tuple[Any, ...]:
-    """The message to append; none where the model said nothing, since an empty one is not allowed."""
+    """Returns the message to append; none where the model said nothing, since an empty one is not allowed."""
     blocks = _blocks(served)
     return ({"role": "assistant", "content": blocks},) if blocks else ()
 
 
 def content(served: Served) -> Iterator[Frame]:
-    """The opening and every block."""
+    """Yields the opening and every block."""
     opening = _message(served) | {"content": [], "usage": _usage(served.usage) | {"output_tokens": 1}}
     yield Frame("message_start", {"type": "message_start", "message": opening})
     yield Frame("ping", {"type": "ping"})
@@ -58,7 +58,7 @@ def content(served: Served) -> Iterator[Frame]:
 
 
 def closing(served: Served) -> Iterator[Frame]:
-    """The reason to stop with the usage, and the end."""
+    """Yields the reason to stop with the usage, and the end."""
     delta = {"stop_reason": _FINISH[served.reply.finished], "stop_sequence": None}
     usage = _usage(served.usage)
     del usage["cache_creation"], usage["service_tier"]
@@ -67,7 +67,7 @@ def closing(served: Served) -> Iterator[Frame]:
 
 
 def failing(served: Served, failure: Failure) -> Iterator[Frame]:
-    """An error in the midst of a stream."""
+    """Yields an error in the midst of a stream."""
     yield Frame("error", failure.answer("anthropic", served.number).body)
 
 
@@ -98,7 +98,7 @@ def _blocks(served: Served) -> list[dict[str, Any]]:
 
 
 def _block_deltas(served: Served) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Each block as it opens, with the pieces that fill it."""
+    """Yields each block as it opens, with the pieces that fill it."""
     reply = served.reply
     if reply.reasoning:
         thoughts = [
@@ -124,7 +124,7 @@ def _signature(served: Served) -> str:
 
 
 def _input(arguments: str) -> Any:
-    """The arguments as an object: this API sends no other kind, so what is none becomes an empty one."""
+    """Returns the arguments as an object: this API sends no other kind, so what is none becomes an empty one."""
     try:
         parsed = parse_json(arguments or "{}")
     except ValueError:

@@ -26,7 +26,7 @@ _FINISH = {
 
 
 def body(served: Served) -> dict[str, Any]:
-    """The whole answer."""
+    """Returns the whole answer."""
     choice = {
         "index": 0,
         "message": wires(served)[0] | {"refusal": None, "annotations": []},
@@ -37,7 +37,7 @@ def body(served: Served) -> dict[str, Any]:
 
 
 def wires(served: Served) -> tuple[Any, ...]:
-    """The message to append."""
+    """Returns the message to append."""
     reply = served.reply
     message: dict[str, Any] = {"role": "assistant", "content": reply.text}
     if reply.reasoning:
@@ -52,7 +52,7 @@ def wires(served: Served) -> tuple[Any, ...]:
 
 
 def content(served: Served) -> Iterator[Frame]:
-    """The chunks up to the last piece of the answer."""
+    """Yields the chunks up to the last piece of the answer."""
     silent = served.reply.calls and not served.reply.text
     yield _chunk(served, {"role": "assistant", "content": None if silent else "", "refusal": None})
     for piece in pieces(served.reply.reasoning, served):
@@ -64,7 +64,7 @@ def content(served: Served) -> Iterator[Frame]:
 
 
 def closing(served: Served) -> Iterator[Frame]:
-    """The reason to stop, the usage where it was asked for, and the end."""
+    """Yields the reason to stop, the usage where it was asked for, and the end."""
     yield _chunk(served, {}, _FINISH[served.reply.finished])
     if served.include_usage:
         yield Frame(
@@ -74,7 +74,7 @@ def closing(served: Served) -> Iterator[Frame]:
 
 
 def failing(served: Served, failure: Failure) -> Iterator[Frame]:
-    """An error in the midst of a stream."""
+    """Yields an error in the midst of a stream."""
     yield Frame("", failure.answer("chat", served.number).body)
 
 

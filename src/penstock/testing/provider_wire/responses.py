@@ -24,7 +24,7 @@ _INCOMPLETE: dict[Finish, dict[str, str] | None] = {
 
 
 def body(served: Served) -> dict[str, Any]:
-    """The whole answer."""
+    """Returns the whole answer."""
     finished = served.reply.finished
     return _response(served, "incomplete" if finished in _INCOMPLETE else "completed") | {
         "incomplete_details": _INCOMPLETE.get(finished),
@@ -34,13 +34,13 @@ def body(served: Served) -> dict[str, Any]:
 
 
 def wires(served: Served) -> tuple[Any, ...]:
-    """The items to append."""
+    """Returns the items to append."""
     status = "incomplete" if served.reply.finished in _INCOMPLETE else "completed"
     return tuple(_fill(item, text, status) for item, text in _items(served))
 
 
 def content(served: Served) -> Iterator[Frame]:
-    """The opening and every item."""
+    """Yields the opening and every item."""
     opening = _response(served, "in_progress")
     yield _event("response.created", response=opening)
     yield _event("response.in_progress", response=opening)
@@ -53,13 +53,13 @@ def content(served: Served) -> Iterator[Frame]:
 
 
 def closing(served: Served) -> Iterator[Frame]:
-    """The whole answer once more."""
+    """Yields the whole answer once more."""
     whole = body(served)
     yield _event(f"response.{whole['status']}", response=whole)
 
 
 def failing(served: Served, failure: Failure) -> Iterator[Frame]:
-    """An error in the midst of a stream, and the response that failed by it."""
+    """Yields an error in the midst of a stream, and the response that failed by it."""
     error = failure.answer("responses", served.number).body
     error = error.get("error", error) if isinstance(error, dict) else {"message": str(error)}
     told = {"code": error.get("code") or "server_error", "message": error.get("message", "")}
@@ -68,7 +68,7 @@ def failing(served: Served, failure: Failure) -> Iterator[Frame]:
 
 
 def number(frames: Iterator[Frame]) -> Iterator[Frame]:
-    """The events, numbered from 0 as the API does."""
+    """Yields the events, numbered from 0 as the API does."""
     for position, frame in enumerate(frames):
         data = frame.data
         yield Frame(frame.event, data | {"sequence_number": position} if isinstance(data, dict) else data)
@@ -106,7 +106,7 @@ def _response(served: Served, status: str) -> dict[str, Any]:
 
 
 def _items(served: Served) -> Iterator[tuple[dict[str, Any], str]]:
-    """Each item as it opens, with the text that fills it."""
+    """Yields each item as it opens, with the text that fills it."""
     reply = served.reply
     if reply.reasoning:
         sealed = base64.b64encode(f"scripted reasoning {served.number}".encode()).decode()

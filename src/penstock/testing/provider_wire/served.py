@@ -28,7 +28,7 @@ class Frame(NamedTuple):
     data: dict[str, Any] | str
 
     def encode(self) -> bytes:
-        """The event as it goes over the wire."""
+        """Returns the event as it goes over the wire."""
         data = self.data.encode() if isinstance(self.data, str) else encode_wire(self.data)
         name = f"event: {self.event}\n".encode() if self.event else b""
         return name + b"data: " + data + b"\n\n"
@@ -53,7 +53,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pieces(text: str, served: Served) -> Iterator[str]:
-    """The text in the pieces in which a stream brings it."""
+    """Yields the text in the pieces in which a stream brings it."""
     size = max(1, served.reply.chunk_chars)
     for start in range(0, len(text), size):
         yield text[start : start + size]

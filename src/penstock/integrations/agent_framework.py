@@ -1,0 +1,161 @@
+"""Microsoft Agent Framework: a context provider that keeps every model call of an agent inside the window of its model.
+
+    from agent_framework import Agent
+    from penstock.integrations.agent_framework import PenstockContextProvider
+
+    agent = Agent(client, context_providers=[PenstockContextProvider(recall_tools=True)])
+
+Each model call is fitted, however many tools a run calls. The history of the session stays whole, since the framework keeps it,
+and so it may be stored and resumed as ever; the conversation is the one of the session. A receipt is a span of the framework's
+tracer. A request that the provider refuses as too long is compacted and sent again, unless it streams.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Unpack
+
+from agent_framework import ChatMiddleware, Content, ContextProvider, FunctionTool, Message
+from agent_framework.observability import get_tracer
+
+from penstock.integrations.bridge import Bridge, BridgeOptions, split_system, trace_compaction
+from penstock.integrations.translators import (
+    PartsTranslator,
+    read_text,
+    write_call,
+    write_media,
+    write_result,
+    write_text,
+    write_thinking,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from agent_framework import AgentSession, ChatContext, SessionContext
+
+    from penstock.integrations.bridge import BridgedConversation
+
+__all__ = ["ContentsTranslator", "PenstockContextProvider"]
+
+
+class ContentsTranslator(PartsTranslator[Message, Content]):
+    """The framework's messages, which are lists of contents, in the dialect of Anthropic's API."""
+
+    def read_message(self, message: Message) -> tuple[str, Sequence[Content]]:
+        """Returns the role, in which results of tools are the user's, and the contents."""
+        return "assistant" if message.role == "assistant" else "user", message.contents
+
+    def make_message(self, role: str, parts: list[Content], original: Message | None) -> Message:
+        """Returns a copy of the original with these contents, or a new message."""
+        if original is None:
+            return Message("tool" if any(one.type == "function_result" for one in parts) else role, parts)
+        made = copy.copy(original)
+        made.contents, made.additional_properties = parts, dict(original.additional_properties)
+        return made
+
+    def write_part(self, part: Content) -> list[dict[str, Any]]:
+        """Returns the block that says what the content says; none for an empty text and for usage."""
+        match part.type:
+            case "text":
+                return [write_text(part.text)] if part.text else []
+            case "usage":
+                return []
+            case "text_reasoning":
+                return [write_thinking(part.text or "", part.protected_data)]
+            case "function_call":
+                return [write_call(part.call_id or "", part.name or "", part.parse_arguments() or {})]
+            case "function_result":
+                told = [block for item in part.items or () for block in self.write_part(item)]
+                return [write_result(part.call_id or "", told or "", failed=part.exception is not None)]
+            case "data" if part.uri and part.media_type:
+                return [write_media(part.media_type, part.uri.partition(",")[2])]
+        return [{"type": part.type, "value": repr(part.to_dict())}]  # kept with its message, and never read
+
+    def rewrite_part(self, part: Content, blocks: list[dict[str, Any]]) -> Content:
+        """Returns a copy of the content with what it says now."""
+        made = copy.copy(part)
+        if part.type == "function_call":
+            made.arguments = blocks[0]["input"]
+        elif part.type == "function_result":
+            made.result = read_text(blocks[0])
+            made.items = [Content.from_text(made.result)]
+        else:
+            made.text = read_text(blocks[0])
+        return made
+
+    def make_part(self, block: dict[str, Any], role: str) -> Content:  # noqa: ARG002  # of the base
+        """Returns the result of a call, or a text."""
+        if block["type"] == "tool_result":
+            return Content.from_function_result(block["tool_use_id"], result=read_text(block))
+        return Content.from_text(read_text(block))
+
+
+class PenstockContextProvider(ContextProvider, ChatMiddleware):
+    """Compacts the messages of a model call, where that is due. One instance serves any number of sessions."""
+
+    def __init__(self, source_id: str = "penstock", **options: Unpack[BridgeOptions]) -> None:
+        super().__init__(source_id)
+        self._bridge: Bridge[Message] = Bridge(ContentsTranslator(), "agent-framework", options)
+
+    async def before_run(
+        self, *, agent: Any, session: AgentSession, context: SessionContext, state: dict[str, Any]
+    ) -> None:
+        """Puts itself around the model calls of the run, and adds the recall tools where they were asked for."""
+        del agent, state
+        context.extend_middleware(self.source_id, [self])
+        tools = [self._make_tool(schema["function"], session) for schema in self._bridge.recall_schemas]
+        context.extend_tools(self.source_id, tools)
+
+    async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
+        """Sends the messages of a model call compacted where that is due, and learns what the provider counted."""
+        if (context.options or {}).get("conversation_id"):  # the service keeps the messages
+            await call_next()
+            return
+        system, messages = split_system(context.messages, lambda one: one.role == "system")
+        conversation = self._open(context, system, messages)
+        fitted = await conversation.afit(messages)
+        trace_compaction(fitted.receipt, get_tracer())
+
+        async def ask(sent: list[Message]) -> None:
+            context.messages = [*system, *sent]
+            await call_next()
+
+        if context.stream:
+            context.stream_result_hooks.append(lambda response: _take_usage(conversation, response))
+        await conversation.asend(fitted.messages, ask)
+        if not context.stream:
+            _take_usage(conversation, context.result)
+
+    def _open(
+        self, context: ChatContext, system: Sequence[Message], messages: Sequence[Message]
+    ) -> BridgedConversation[Message]:
+        options = context.options or {}
+        conversation = self._bridge.open(context.session.session_id if context.session else None, messages)
+        conversation.name_model(str(options.get("model") or getattr(context.client, "model", None) or ""))
+        told = [options.get("instructions") or "", *(one.text for one in system)]
+        tools = [tool for tool in options.get("tools") or () if isinstance(tool, FunctionTool)]
+        conversation.surround("\n\n".join(map(str, told)), [tool.to_json_schema_spec() for tool in tools])
+        return conversation
+
+    def _make_tool(self, function: dict[str, Any], session: AgentSession) -> FunctionTool:
+        async def answer(**arguments: Any) -> str:
+            return await self._bridge.open(session.session_id).aanswer(function["name"], arguments)
+
+        return FunctionTool(
+            name=function["name"],
+            description=function["description"],
+            input_model=function["parameters"],
+            func=answer,
+        )
+
+
+def _take_usage(conversation: BridgedConversation[Message], response: Any) -> None:
+    used = getattr(response, "usage_details", None) or {}
+    if used.get("input_token_count"):
+        conversation.use_counts(
+            used["input_token_count"],
+            used.get("output_token_count") or 0,
+            used.get("cache_read_input_token_count"),
+            used.get("cache_creation_input_token_count"),
+        )

@@ -1,0 +1,663 @@
+"""The bridge between the messages of a framework and a conversation in a store: one for all adapters.
+
+    bridge = Bridge(translator, app="langchain", recall_tools=True)
+    conversation = bridge.open("thread 7", messages)
+    fitted = conversation.fit(messages, tools=tools)   # before a request
+    conversation.use(usage)                            # after its answer
+
+Each message of the framework is translated once and logged. `fit` compacts where it is due and returns the list to send:
+messages that stay are the framework's own objects, since every message of a view knows its place in the log; only
+handoffs, stubs and messages with a handoff in front are translated back. A host may put the list that it was given into
+its state, or go on with its own: both are known again, and so is a list that another process left in the host's own
+checkpoint. Without a store the log is in memory, and ends with the process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from contextlib import contextmanager
+from itertools import accumulate, count
+from logging import INFO, WARNING
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypedDict, TypeVar
+
+from penstock._log import log
+from penstock.context.events import Compacted, Noticed
+from penstock.context.live import Context, RefusedRequest
+from penstock.conversation.dialects import dialect_named
+from penstock.conversation.identity import chain, content_digest
+from penstock.conversation.message import Role, Summary
+from penstock.conversation.view import Compaction, Handoff, Kept
+from penstock.conversation.wire import encode_wire, json_text, parse_json
+from penstock.engine.compress import read_settings, run_sync
+from penstock.engine.contract import Beside
+from penstock.engine.registry import engine_named
+from penstock.engine.threads import in_thread
+from penstock.errors import (
+    EngineFailure,
+    ErrorKind,
+    PenstockError,
+    ProviderError,
+    StoreConflict,
+    TargetTooSmall,
+    UnknownSession,
+)
+from penstock.measure.tokens import tokenizer_for
+from penstock.measure.usage import Usage, normalise_usage
+from penstock.planning.pressure import Level
+from penstock.providers.classify import classify_error
+from penstock.recall.tools import EXPAND, limit_answer, tool_schemas
+from penstock.sessions.appending import prepare_given
+from penstock.sessions.rewinding import rewound_positions
+from penstock.sessions.session import Session
+from penstock.stores.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+
+    from penstock.context.events import ContextEvent
+    from penstock.conversation.view import Piece, ViewMessage
+    from penstock.engine.contract import ContextEngine
+    from penstock.integrations.translators import Translator
+    from penstock.planning.pressure import Notice
+    from penstock.planning.receipt import Receipt
+    from penstock.settings import Settings
+    from penstock.stores.store import Store
+    from penstock.writing.notebook import Opened
+
+__all__ = [
+    "Bridge",
+    "BridgeOptions",
+    "BridgedConversation",
+    "FittedMessages",
+    "split_system",
+    "trace_compaction",
+]
+
+M = TypeVar("M")
+T = TypeVar("T")
+
+_NOTE = "integration"
+_UNAVAILABLE = "[unavailable]"  # stands in a log for a message that was said where this store did not hear it
+_MOST_OPEN = 256  # conversations in memory; one that is asked for again is opened again
+_TRIES = 3  # where another process writes to the same conversation
+_GOES_ON = "the conversation goes on as it is: %s"
+_MOST_RECOVERIES = 3  # of one request
+_MOST_UNAVAILABLE = 100_000  # a text that names more is not ours
+
+
+class BridgeOptions(TypedDict, total=False):
+    """The options that every adapter takes, all by name."""
+
+    context_length: int | None
+    """The window in tokens; without it that of the model."""
+    model: str
+    """The name of the model: its tokens, window and prices. Where an adapter can tell, it need not be given."""
+    store: Store | str | None
+    """A store, or its address, in which conversations outlive the process; without it they are kept in memory."""
+    recall_tools: bool
+    """True gives the agent tools by which it finds and reads what has left its view."""
+    summariser: Any
+    """A model that writes the prose of handoffs."""
+    settings: Settings | Mapping[str, Any] | None
+    """As `penstock.compress` takes them; `context.engine` chooses the engine."""
+    on_receipt: Callable[[Receipt], None]
+    """Called with the receipt of each compaction."""
+
+
+class FittedMessages(NamedTuple, Generic[M]):
+    """The messages to send. `changed` says that they are not the list that was given, `receipt` what a compaction did."""
+
+    messages: list[M]
+    changed: bool
+    receipt: Receipt | None
+
+
+def split_system(messages: Sequence[M], is_system: Callable[[M], bool]) -> tuple[list[M], list[M]]:
+    """Returns the system messages at the beginning, which are never compacted and no part of what was said, and the rest."""
+    first = next((place for place, one in enumerate(messages) if not is_system(one)), len(messages))
+    return list(messages[:first]), list(messages[first:])
+
+
+def trace_compaction(receipt: Receipt | None, tracer: Any) -> None:
+    """Writes a receipt, where there is one, as a span of an OpenTelemetry tracer."""
+    if receipt is not None:
+        told = receipt.to_dict().items()
+        plain = {f"penstock.{name}": value for name, value in told if isinstance(value, (str, int, float))}
+        tracer.start_span("penstock.compaction", attributes=plain).end()
+
+
+class Bridge(Generic[M]):
+    """All conversations of one adapter. Safe to share between threads."""
+
+    def __init__(self, translator: Translator[M], app: str, options: BridgeOptions) -> None:
+        store = options.get("store")
+        self.translator = translator
+        self.app = app
+        self.options = options
+        self.settings = read_settings(options.get("settings"))
+        self.in_memory = store is None
+        self.store = open_store(store or "memory:") if store is None or isinstance(store, str) else store
+        self._open: OrderedDict[str, BridgedConversation[M]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def recall_schemas(self) -> list[dict[str, Any]]:
+        """The recall tools in the format of OpenAI's function tools; none where they were not asked for."""
+        return tool_schemas() if self.options.get("recall_tools") else []
+
+    def open(self, key: str | None, messages: Sequence[M] = ()) -> BridgedConversation[M]:
+        """Returns the conversation of that key; without one, the one that these messages continue, or a new one."""
+        with self._lock:
+            found = self._open.get(key) if key else self._find_continued(messages)
+            if found is None:
+                found = BridgedConversation(self, key or "")
+            self._open[key or f"\0{id(found)}"] = found
+            self._open.move_to_end(key or f"\0{id(found)}")
+            if len(self._open) > _MOST_OPEN:
+                self._open.popitem(last=False)[1].leave()
+            return found
+
+    def holds(self, key: str | None, messages: Sequence[M]) -> bool:
+        """Returns True where the conversation of that key, or the one that these messages continue, is open here."""
+        with self._lock:
+            return key in self._open if key else self._find_continued(messages) is not None
+
+    def _find_continued(self, messages: Sequence[M]) -> BridgedConversation[M] | None:
+        nameless = (one for one in reversed(self._open.values()) if not one.key)
+        return next((one for one in nameless if one.is_continued_by(messages)), None)
+
+
+class BridgedConversation(Generic[M]):
+    """One conversation of a framework. Its methods may be called from any thread, one after the other."""
+
+    def __init__(self, bridge: Bridge[M], key: str) -> None:
+        self.key = key
+        self._bridge = bridge
+        self._translator = bridge.translator
+        self._lock = threading.RLock()
+        self._context: Context | None = None
+        self._given: list[M] = []  # the host's own list when it last asked
+        self._sent: list[M] = []  # the list that it was told to send
+        self._natives: dict[
+            int, tuple[Any, M]
+        ] = {}  # by place in the log: what was logged, and the host's object
+        self._ahead: list[M] = []  # logged by `fit`, and not told by `extend` yet
+        self._made: dict[bytes, M] = {}  # by JSON: messages of ours in the framework's own form
+        self._receipt: Receipt | None = None
+        self._beside = Beside()
+        self._model = str(bridge.options.get("model") or "")
+        self._sent_tokens = 0
+
+    @property
+    def session(self) -> Session:
+        """The conversation in the store."""
+        return self._live().session
+
+    @property
+    def context(self) -> Context:
+        """The live context of the conversation."""
+        return self._live()
+
+    # Before a request.
+
+    def fit(self, messages: Sequence[M]) -> FittedMessages[M]:
+        """Logs what is new in the host's list, and returns the messages to send: compacted where that is due.
+
+        Raises nothing that Penstock does: where it cannot work, the list goes on as it is, and the log says why.
+        """
+        return self._try(messages, lambda: self._fit(list(messages)))
+
+    async def afit(self, messages: Sequence[M]) -> FittedMessages[M]:
+        """As `fit`, without blocking the event loop."""
+        return await in_thread(self.fit, messages)
+
+    def compact(self, messages: Sequence[M], focus: str | None = None) -> FittedMessages[M]:
+        """As `fit`, and compacts now, on request."""
+        return self._try(messages, lambda: self._fit(list(messages), focus or ""))
+
+    def surround(self, system: Any, tools: Sequence[Any]) -> None:
+        """Tells what stands beside the messages in the requests from now on: it counts against the window."""
+        self._beside = Beside(system, tools)
+
+    def send(self, messages: list[M], ask: Callable[[list[M]], T]) -> T:
+        """Returns what `ask` does with the messages; where the provider refuses them as too long, with fewer of them."""
+        for attempt in count(1):
+            try:
+                return ask(messages)
+            except Exception as error:
+                fitted = self.recover(messages, error, attempt)
+                if fitted is None:
+                    raise
+                messages = fitted.messages
+        raise AssertionError
+
+    async def asend(self, messages: list[M], ask: Callable[[list[M]], Awaitable[T]]) -> T:
+        """As `send`, without blocking the event loop."""
+        for attempt in count(1):
+            try:
+                return await ask(messages)
+            except Exception as error:
+                fitted = await in_thread(self.recover, messages, error, attempt)
+                if fitted is None:
+                    raise
+                messages = fitted.messages
+        raise AssertionError
+
+    def recover(
+        self, messages: Sequence[M], error: Exception, attempt: int = 1, *, too_long: bool = False
+    ) -> FittedMessages[M] | None:
+        """Returns a smaller list where `error` says that the last one was too long; None where that will not help.
+
+        With `too_long`, the host knows that it was, whatever the error says. `attempt` counts the refusals in a row.
+        """
+        failure = _read_failure(error, too_long=too_long)
+        if failure is None or attempt > _MOST_RECOVERIES:
+            return None
+        with self._lock:
+            context = self._live()
+            refused = RefusedRequest(max(self._sent_tokens, context.tokens()), None, attempt)
+            self._receipt = None
+            try:
+                run_sync(context.recover(failure, refused, lambda: self._beside))
+            except PenstockError as reason:
+                log.warning("the request stays as it is: %s", reason)
+                return None
+            return self._take_view(list(messages))
+
+    def _try(self, messages: Sequence[M], work: Callable[[], FittedMessages[M]]) -> FittedMessages[M]:
+        with self._lock:
+            for _ in range(_TRIES):
+                try:
+                    return work()
+                except StoreConflict as error:  # another process wrote to the conversation: look at it anew
+                    self._forget()
+                    failure: PenstockError = error
+                except PenstockError as error:
+                    failure = error
+                    break
+            log.warning(_GOES_ON, failure)
+            return FittedMessages(list(messages), changed=False, receipt=None)
+
+    def _fit(self, messages: list[M], focus: str | None = None) -> FittedMessages[M]:
+        self._log(messages)
+        context = self._live()
+        self._receipt = None
+        if focus is None:
+            run_sync(context.fit(self._beside))
+        else:
+            context.weigh(self._beside)
+            run_sync(_compact_by_hand(context, focus))
+        return self._take_view(messages)
+
+    def _take_view(self, messages: list[M]) -> FittedMessages[M]:
+        """Returns the view as the framework has it, and remembers the host's list and ours."""
+        context = self._live()
+        sent = [self._to_native(one) for one in context.messages]
+        self._given, self._sent, self._sent_tokens = list(messages), list(sent), context.tokens()
+        standing = {one.position for one in context.messages}
+        self._natives = {place: one for place, one in self._natives.items() if place in standing}
+        changed = len(sent) != len(messages) or any(a is not b for a, b in zip(sent, messages, strict=True))
+        return FittedMessages(sent, changed, self._receipt)
+
+    def _to_native(self, message: ViewMessage) -> M:
+        logged = None if message.position is None else self._natives.get(message.position)
+        if logged is not None and (logged[0] is message.wire or logged[0] == message.wire):
+            return logged[1]
+        written = encode_wire(message.wire)
+        if written not in self._made:
+            original = None if logged is None else logged[1]
+            self._made[written] = self._translator.from_wire(message.wire, original)
+        return self._made[written]
+
+    # After a request.
+
+    def use(self, usage: Any, model: str = "") -> None:
+        """Takes note of what a request used, as the framework reports it: the next estimate goes by it."""
+        reported = usage if isinstance(usage, Usage) else normalise_usage(usage)
+        self.name_model(model)
+        with self._lock, _go_on():
+            if reported.prompt_tokens:
+                self._live().take_usage(reported, self._sent_tokens)
+
+    def use_counts(self, prompt: int, output: int, cache_read: int | None, cache_write: int | None) -> None:
+        """As `use`, where the framework counts in the prompt what was read from a cache and written to it."""
+        read, written = cache_read or 0, cache_write or 0
+        self.use(Usage(max(0, prompt - read - written), output, read, written))
+
+    def name_model(self, model: str) -> None:
+        """Tells which model the conversation is with, where that was not known before."""
+        with self._lock, _go_on():
+            if not model or self._model:
+                return
+            self._model = model
+            if self._context is not None:
+                session = self._context.session
+                session.store.update(session.id, model=model)
+                session.refresh()
+                self._context.use_model(
+                    model, self._bridge.options.get("context_length") or session.window.tokens
+                )
+
+    def answer(self, tool: str, arguments: Any) -> str:
+        """Returns the answer of a recall tool, as JSON."""
+        with self._lock:
+            context = self._live()
+            tokens = limit_answer(context.engine.context_length or context.session.window.tokens)
+            return context.session.handle_tool_call(tool, arguments, tokens=tokens)
+
+    async def aanswer(self, tool: str, arguments: Any) -> str:
+        """As `answer`, without blocking the event loop."""
+        return await in_thread(self.answer, tool, arguments)
+
+    def leave(self) -> None:
+        """Lets go of the conversation; one without a store is deleted."""
+        with self._lock:
+            if self._context is not None and self._bridge.in_memory:
+                self._bridge.store.delete(self._context.session.row.conversation)
+            self._forget()
+
+    # For a host that keeps no list of its own.
+
+    def read(self) -> list[M]:
+        """Returns the list to go on from: what stands in the view."""
+        with self._lock:
+            self._live().catch_up()
+            return self._take_view([self._to_native(one) for one in self._live().messages]).messages
+
+    def extend(self, messages: Sequence[M]) -> None:
+        """Logs messages that come next. Those that a request has held already, and `fit` has logged, are known."""
+        with self._lock:
+            self._live()
+            new = list(messages)
+            while new and self._ahead and self._are_equal(self._ahead[0], new[0]):
+                del self._ahead[0], new[0]
+            self._append(new)
+            self._given += new
+            self._sent += new
+
+    def take_back(self, count: int = 1) -> list[M]:
+        """Takes the last so many messages out of the view, and returns them."""
+        with self._lock:
+            self.read()
+            places = [one.position for one in self._live().messages]
+            known = dict(self._natives)
+            gone = self._live().session.rewind(count)
+            self._live().reload()
+            natives = [known[place][1] for place in places[-len(gone) :] if place in known] if gone else []
+            self.read()
+            return (
+                natives
+                if len(natives) == len(gone)
+                else [self._translator.from_wire(one, None) for one in gone]
+            )
+
+    def clear(self) -> None:
+        """Empties the view; the store keeps what was said."""
+        with self._lock:
+            self._live().session.clear()
+            self._live().reload()
+            self.read()
+
+    def refit(self) -> FittedMessages[M]:
+        """As `fit`, with the list that the host had when it last asked."""
+        return self._try(self._given, lambda: self._fit(self._given))
+
+    def _are_equal(self, one: M, other: M) -> bool:
+        return (
+            self._count_shared([(None, self._translator.to_wire(one))], [self._translator.to_wire(other)])
+            == 1
+        )
+
+    # Knowing the host's list again.
+
+    def is_continued_by(self, messages: Sequence[M]) -> bool:
+        """Returns True where the list begins with what this conversation held when it was last asked."""
+        return bool(self._sent) and any(
+            len(known) <= len(messages) and all(map(_are_same, known, messages))
+            for known in (self._sent, self._given)
+        )
+
+    def _log(self, messages: list[M]) -> None:
+        """Logs what the list has more than the conversation. A list that goes another way takes the rest back first."""
+        for known in (self._sent, self._given):
+            if known and len(known) <= len(messages) and all(map(_are_same, known, messages)):
+                self._append(messages[len(known) :])
+                self._ahead += messages[len(known) :]
+                return
+        wires = [parse_json(encode_wire(self._translator.to_wire(one))) for one in messages]
+        if self._context is None:
+            self._context = self._resume() if self.key else self._find_stored(wires)
+        if self._context is not None:
+            for standing in (self._read_view(), self._read_log()):
+                if self._follow(standing, messages, wires):
+                    return
+            if self.key and self._go_back(messages, wires):
+                return
+        self._context = self._begin()
+        self._hold(_adopt(self._context, wires), messages)
+
+    def _append(self, messages: Sequence[M], wires: Sequence[Any] | None = None) -> None:
+        if messages:
+            context = self._live()
+            context.append(list(map(self._translator.to_wire, messages)) if wires is None else wires)
+            for native, logged in zip(messages, context.messages[-len(messages) :], strict=True):
+                self._natives[logged.position or 0] = (logged.wire, native)
+
+    def _follow(self, standing: list[tuple[int | None, Any]], messages: list[M], wires: list[Any]) -> bool:
+        """Goes on where the list begins with all of these, and logs the rest of it."""
+        if len(standing) > len(wires) or self._count_shared(standing, wires) < len(standing):
+            return False
+        self._hold(standing, messages)
+        self._append(messages[len(standing) :], wires[len(standing) :])
+        return True
+
+    def _go_back(self, messages: list[M], wires: list[Any]) -> bool:
+        """Takes back what the host has taken back. False where its list has nothing in common with the conversation."""
+        for standing in (self._read_view(), self._read_log()):
+            shared = self._count_shared(standing, wires)
+            last = next((place for place, _ in reversed(standing[:shared]) if place is not None), None)
+            if last is None:
+                continue
+            context = self._live()
+            later = sum(1 for place, _ in self._read_log() if place is not None and place > last)
+            if later:
+                context.session.rewind(later)
+                context.reload()
+            if any(self._follow(one, messages, wires) for one in (self._read_view(), self._read_log())):
+                return True
+        return False
+
+    def _count_shared(self, standing: Sequence[tuple[int | None, Any]], wires: Sequence[Any]) -> int:
+        """Returns how many messages at the start say the same, be it in other words: ids and marks are no content."""
+        dialect = dialect_named(self._translator.dialect)
+        pairs = zip((wire for _, wire in standing), wires, strict=False)
+        for place, (one, other) in enumerate(pairs):
+            if one != other and content_digest(dialect.decode(one)) != content_digest(dialect.decode(other)):
+                return place
+        return min(len(standing), len(wires))
+
+    def _hold(self, standing: Sequence[tuple[int | None, Any]], messages: Sequence[M]) -> None:
+        """Remembers which of the host's objects says what, by place in the log, or by its JSON for what is ours."""
+        for (place, wire), native in zip(standing, messages, strict=False):
+            if place is None:
+                self._made[encode_wire(wire)] = native
+            else:
+                self._natives[place] = (wire, native)
+
+    def _read_view(self) -> list[tuple[int | None, Any]]:
+        view = self._live().session.workings.read_standing().view
+        return list(zip(view.positions, view.wires, strict=True))
+
+    def _read_log(self) -> list[tuple[int | None, Any]]:
+        session = self._live().session
+        gone = rewound_positions(session.store, session.id)
+        entries = session.store.read_from(session.id, 0)
+        return [(one.position, parse_json(one.raw)) for one in entries if one.position not in gone]
+
+    # The conversation in the store.
+
+    def _live(self) -> Context:
+        if self._context is None:
+            self._context = self._resume() or self._begin()
+        return self._context
+
+    def _forget(self) -> None:
+        self._context, self._given, self._sent = None, [], []
+        self._natives.clear()
+        self._made.clear()
+
+    def _resume(self) -> Context | None:
+        """Returns the context of the conversation as the store knows it; None where it does not."""
+        noted = self._bridge.store.note(_NOTE, self._note_key) if self.key else None
+        return None if noted is None else self._open_session(noted.decode())
+
+    def _find_stored(self, wires: Sequence[Any]) -> Context | None:
+        """Returns the context of the stored conversation of this adapter that the list continues, by its content."""
+        if self._bridge.in_memory or not wires:
+            return None
+        new = prepare_given(
+            wires, dialect_named(self._translator.dialect), tokenizer_for(self._model or None)
+        ).new
+        ids = list(accumulate((one.digest for one in new), chain, initial=""))[1:]
+        known = self._bridge.store.find_known_prefix(ids)
+        if known is None:
+            return None
+        conversation = self._bridge.store.session(known[0]).conversation
+        if self._bridge.store.note(_NOTE, conversation) is None:  # another program's
+            return None
+        return self._open_session(known[0])
+
+    def _open_session(self, session_id: str) -> Context | None:
+        try:
+            session = Session.resume(self._bridge.store, session_id, self._bridge.settings)
+        except UnknownSession:  # deleted since
+            return None
+        return self._make_context(session)
+
+    def _begin(self) -> Context:
+        self._forget()
+        session = Session.create(
+            self._bridge.store,
+            model=self._model,
+            dialect=self._translator.dialect,
+            title=self._bridge.app if not self.key else f"{self._bridge.app} {self.key}",
+            settings=self._bridge.settings,
+        )
+        self._bridge.store.put_note(
+            _NOTE, self._note_key if self.key else session.row.conversation, session.id.encode()
+        )
+        return self._make_context(session)
+
+    @property
+    def _note_key(self) -> str:
+        return f"{self._bridge.app}\n{self.key}"
+
+    def _make_context(self, session: Session) -> Context:
+        options, settings = self._bridge.options, self._bridge.settings
+        if options.get("recall_tools"):
+            session.recall_tool = EXPAND
+        window = options.get("context_length") or session.window.tokens
+        engine: ContextEngine = engine_named(
+            settings.context.engine,
+            settings,
+            context_length=window,
+            model=session.row.model or None,
+            summariser=options.get("summariser"),
+            on_notice=_log_notice,
+            store=self._bridge.store,
+        )
+        engine.update_model(session.row.model, window)
+        engine.on_session_start(session.id, model=session.row.model)
+        context = Context(session, engine, self._hear)
+        context.prepares = False
+        return context
+
+    def _hear(self, event: ContextEvent) -> None:
+        if isinstance(event, Compacted):
+            self._receipt = event.receipt
+            if (tell := self._bridge.options.get("on_receipt")) is not None:
+                tell(event.receipt)
+        elif isinstance(event, Noticed) and event.level != "log":
+            log.warning("%s", event.text)
+
+
+def _log_notice(notice: Notice) -> None:
+    """A window that fills up is routine where a compaction follows by itself; one that is full is not."""
+    log.log(WARNING if notice.level is Level.EMERGENCY else INFO, "%s", notice.text)
+
+
+def _adopt(context: Context, wires: Sequence[Any]) -> list[tuple[int | None, Any]]:
+    """Logs a whole list, and returns the place of each message in the log.
+
+    A list that an earlier process compacted begins with its handoff, which names messages by their numbers. They are not to
+    be had, but their numbers stay theirs: the log says of each that it is not available.
+    """
+    workings = context.session.workings
+    dialect = dialect_named(context.session.row.dialect)
+    numbers = _read_numbers(workings.notebook.open(list(wires), dialect)) if wires else {}
+    length = max(numbers.values(), default=0)
+    if length <= len(numbers) or length > len(wires) + _MOST_UNAVAILABLE:
+        context.append(wires)
+        return list(enumerate(wires))
+    logged = [dialect.text_message(Role.USER, _UNAVAILABLE)] * length
+    for index, number in numbers.items():
+        if number:
+            logged[number - 1] = wires[index]
+    context.append(logged)
+    covers = tuple(sorted(set(range(length)) - {number - 1 for number in numbers.values()}))
+    pieces: list[Piece] = []
+    for index, number in sorted(numbers.items()):
+        if number:
+            pieces.append(Kept(number - 1))
+        else:
+            pieces.append(Handoff(Summary(_UNAVAILABLE, 1), covers, written=json_text(wires[index])))
+            covers = ()
+    base = workings.read_standing()
+    tokens = workings.weigh(wires)
+    receipt = {"adopted": len(wires), "tokens_before": tokens, "tokens_after": tokens}
+    workings.record(base, Compaction(base.tip.id, base.tip.length, tuple(pieces)), receipt)
+    context.reload()
+    places = {index: number - 1 for index, number in numbers.items() if number}
+    return [(places.get(index), wire) for index, wire in enumerate(wires)]
+
+
+def _read_numbers(opened: Opened) -> dict[int, int]:
+    """Returns the number of each message of the list by its index; 0 for a handoff that is a message of its own."""
+    pairs = zip(opened.sources, opened.transcript.numbers, strict=True)
+    numbers: dict[int, int] = {}
+    for source, number in pairs:
+        if source is not None:
+            numbers[source] = max(number, numbers.get(source, 0))
+    return numbers
+
+
+@contextmanager
+def _go_on() -> Iterator[None]:
+    """An agent must not stop because its context engine fails: the log says what failed."""
+    try:
+        yield
+    except PenstockError as error:
+        log.warning(_GOES_ON, error)
+
+
+async def _compact_by_hand(context: Context, focus: str) -> None:
+    try:
+        await context.compact_by_hand(focus or None)
+    except (EngineFailure, TargetTooSmall) as error:
+        log.warning("%s; the conversation goes on as it is", error)
+
+
+def _read_failure(error: Exception, *, too_long: bool) -> ProviderError | None:
+    """Returns an SDK's error where it says, or the host knows, that the request was too long."""
+    status, body = getattr(error, "status_code", None), getattr(error, "body", None)
+    failure = classify_error(status if isinstance(status, int) else None, body or str(error))
+    if failure.kind not in (ErrorKind.PROMPT_TOO_LONG, ErrorKind.PAYLOAD_TOO_LARGE):
+        if not too_long:
+            return None
+        failure = failure._replace(kind=ErrorKind.PROMPT_TOO_LONG)
+    return ProviderError(str(error), failure=failure)
+
+
+def _are_same(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is type(other) and bool(one == other))

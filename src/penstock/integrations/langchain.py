@@ -1,0 +1,186 @@
+"""LangChain and LangGraph: middleware that keeps an agent's messages inside the window of its model.
+
+    from langchain.agents import create_agent
+    from penstock.integrations.langchain import PenstockMiddleware
+
+    agent = create_agent(model, tools, middleware=[PenstockMiddleware(recall_tools=True)])
+
+A compaction is written to the agent's state, and so to its checkpoint. The conversation is the one of the `thread_id`. Each
+receipt goes to the stream mode `custom` as `{"penstock": {…}}`. A request that the provider refuses as too long is compacted
+and sent again. Place it before any middleware that summarises.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import TYPE_CHECKING, Any, Unpack
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    RemoveMessage,
+    SystemMessage,
+    ToolMessage,
+)
+from langchain_core.tools import StructuredTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.config import get_config
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
+
+from penstock.integrations.bridge import Bridge, BridgeOptions
+from penstock.integrations.translators import ChatMessageParts, ChatTranslator, write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from langchain.agents.middleware import AgentState, ModelRequest, ModelResponse
+    from langgraph.runtime import Runtime
+
+    from penstock.integrations.bridge import BridgedConversation, FittedMessages
+
+__all__ = ["MessageTranslator", "PenstockMiddleware"]
+
+_ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
+# A message lists its calls beside these.
+_CALL_BLOCKS = ("tool_use", "tool_call", "function_call", "input_json_delta")
+
+
+class MessageTranslator(ChatTranslator[BaseMessage]):
+    """LangChain's messages, in the Chat Completions dialect."""
+
+    def read_message(self, message: BaseMessage) -> ChatMessageParts:
+        """Returns what the message says; calls that stand in its content, too, are read once."""
+        role = _ROLES.get(message.type, "user")
+        content: Any = message.content
+        if not isinstance(content, str):
+            blocks = (write_text(block) if isinstance(block, str) else block for block in content)
+            content = [block for block in blocks if not _is_call(block)]
+        if isinstance(message, ToolMessage):
+            return ChatMessageParts(role, content, answers=message.tool_call_id)
+        calls = [*message.tool_calls, *message.invalid_tool_calls] if isinstance(message, AIMessage) else ()
+        told = [(call["id"] or "", call["name"] or "", call["args"]) for call in calls]
+        return ChatMessageParts(role, content, told)
+
+    def make_message(self, told: ChatMessageParts) -> BaseMessage:
+        """Returns a message with an id of its own, marked as LangChain marks summaries."""
+        fresh: dict[str, Any] = {"id": str(uuid.uuid4()), "additional_kwargs": {"lc_source": "summarization"}}
+        if told.role == "tool":
+            return ToolMessage(told.content, tool_call_id=told.answers, **fresh)
+        if told.role == "assistant":
+            calls = [{"id": call, "name": tool, "args": json.loads(args)} for call, tool, args in told.calls]
+            return AIMessage(told.content, tool_calls=calls, **fresh)
+        return (SystemMessage if told.role == "system" else HumanMessage)(told.content, **fresh)
+
+    def rewrite_message(self, original: BaseMessage, content: Any, arguments: dict[str, Any]) -> BaseMessage:
+        """Returns a copy; its calls have their new arguments wherever they stand."""
+        changes: dict[str, Any] = {"content": content}
+        if isinstance(original, AIMessage):
+            now = {call["id"]: json.loads(arguments[call["id"] or ""]) for call in original.tool_calls}
+            changes["tool_calls"] = [{**call, "args": now[call["id"]]} for call in original.tool_calls]
+            if not isinstance(original.content, str):
+                said = [content] if isinstance(content, str) and content else content
+                changes["content"] = [*said, *_rewrite_calls(original.content, now)]
+        return original.model_copy(update=changes)
+
+
+class PenstockMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Compacts the state of an agent before a model call, where that is due. One instance serves any number of threads."""
+
+    def __init__(self, **options: Unpack[BridgeOptions]) -> None:
+        super().__init__()
+        self._bridge: Bridge[Any] = Bridge(MessageTranslator(), "langchain", options)
+        self.tools = [self._make_tool(schema["function"]) for schema in self._bridge.recall_schemas]
+
+    def before_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
+        """Replaces the messages of the state where they were compacted."""
+        return _replace(self._open(state["messages"]).fit(state["messages"]), runtime)
+
+    async def abefore_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
+        """As `before_model`, without blocking the event loop."""
+        return _replace(await self._open(state["messages"]).afit(state["messages"]), runtime)
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResponse[Any]:
+        """Learns what stands beside the messages; sends a request that was too long again, smaller."""
+        return self._open_request(request).send(
+            request.messages, lambda messages: handler(request.override(messages=messages))
+        )
+
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResponse[Any]:
+        """As `wrap_model_call`, without blocking the event loop."""
+        return await self._open_request(request).asend(
+            request.messages, lambda messages: handler(request.override(messages=messages))
+        )
+
+    def after_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:  # noqa: ARG002  # of the interface
+        """Takes note of what the provider counted."""
+        messages = state["messages"]
+        last = messages[-1]
+        if isinstance(last, AIMessage) and last.usage_metadata:
+            used, details = last.usage_metadata, last.usage_metadata.get("input_token_details") or {}
+            self._open(messages).use_counts(
+                used["input_tokens"],
+                used["output_tokens"],
+                details.get("cache_read"),
+                details.get("cache_creation"),
+            )
+
+    def _open(self, messages: Sequence[BaseMessage]) -> BridgedConversation[Any]:
+        return self._bridge.open(_read_thread(), messages)
+
+    def _open_request(self, request: ModelRequest[Any]) -> BridgedConversation[Any]:
+        conversation = self._open(request.messages)
+        model = request.model
+        conversation.name_model(str(getattr(model, "model_name", "") or getattr(model, "model", "") or ""))
+        tools = [tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in request.tools]
+        conversation.surround(request.system_message and request.system_message.text, tools)
+        return conversation
+
+    def _make_tool(self, function: dict[str, Any]) -> StructuredTool:
+        def answer(runtime: Any, **arguments: Any) -> str:
+            return self._open(runtime.state["messages"]).answer(function["name"], arguments)
+
+        async def aanswer(runtime: Any, **arguments: Any) -> str:
+            return await self._open(runtime.state["messages"]).aanswer(function["name"], arguments)
+
+        about = {"name": function["name"], "description": function["description"]}
+        return StructuredTool(**about, args_schema=function["parameters"], func=answer, coroutine=aanswer)
+
+
+def _replace(fitted: FittedMessages[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
+    if fitted.receipt is not None:
+        runtime.stream_writer({"penstock": fitted.receipt.to_dict()})
+    if not fitted.changed:
+        return None
+    return {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), *fitted.messages]}
+
+
+def _read_thread() -> str | None:
+    """Returns the name of the conversation; a graph inside another graph of the thread has its own."""
+    try:
+        configurable = get_config().get("configurable", {})
+    except RuntimeError:  # outside of a graph
+        return None
+    thread, inside = configurable.get("thread_id"), str(configurable.get("checkpoint_ns", ""))
+    around = inside.rpartition("|")[0]
+    return None if not thread else f"{thread}|{around}" if around else str(thread)
+
+
+def _is_call(block: Any) -> bool:
+    return isinstance(block, dict) and block.get("type") in _CALL_BLOCKS
+
+
+def _rewrite_calls(content: list[Any], now: dict[str | None, Any]) -> list[Any]:
+    """Returns the calls inside a content with the arguments that they have now."""
+    calls = [block for block in content if _is_call(block)]
+    return [
+        {**one, "input": now[one["id"]]} if "input" in one and one.get("id") in now else one for one in calls
+    ]

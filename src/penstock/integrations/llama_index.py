@@ -1,0 +1,234 @@
+"""LlamaIndex: a memory that keeps a conversation inside the window of its model, and an agent that keeps a whole run inside it.
+
+    from penstock.integrations.llama_index import PenstockFunctionAgent, PenstockMemory
+
+    memory = PenstockMemory("customer-7", store="sqlite:///agents.db", recall_tools=True)
+    agent = PenstockFunctionAgent(llm=llm, tools=[*tools, *memory.tools])
+    answer = await agent.run("…", memory=memory)
+
+LlamaIndex' own agents keep the calls of a run beside their memory until it ends, so that no memory can compact them there. The
+agent hands each call and its result to the memory at once; else it is LlamaIndex' `FunctionAgent`. Chat engines and other agents
+take the memory alone. A receipt is an event of LlamaIndex' instrumentation.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import TYPE_CHECKING, Any, Unpack
+
+from llama_index.core.agent.workflow import FunctionAgent
+from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock, ToolCallBlock
+from llama_index.core.bridge.pydantic import BaseModel, Field, PrivateAttr, field_serializer
+from llama_index.core.instrumentation import get_dispatcher
+from llama_index.core.instrumentation.events import BaseEvent
+from llama_index.core.memory import BaseMemory
+from llama_index.core.tools import FunctionTool, ToolMetadata
+from llama_index.core.workflow import Context
+
+from penstock.conversation.mark import OPENING
+from penstock.integrations.bridge import Bridge, BridgeOptions, split_system
+from penstock.integrations.translators import ChatMessageParts, ChatTranslator, read_text, write_text
+
+if TYPE_CHECKING:
+    from penstock.integrations.bridge import BridgedConversation, FittedMessages
+
+__all__ = ["ChatMessageTranslator", "CompactionEvent", "PenstockFunctionAgent", "PenstockMemory"]
+
+_dispatcher = get_dispatcher(__name__)
+_ROLES = {"developer": "system", "function": "tool", "chatbot": "assistant", "model": "assistant"}
+
+
+class CompactionEvent(BaseEvent):
+    """Tells a handler of LlamaIndex' instrumentation what a compaction did."""
+
+    receipt: dict[str, Any]
+
+    @classmethod
+    def class_name(cls) -> str:
+        """`PenstockCompactionEvent`."""
+        return "PenstockCompactionEvent"
+
+
+class ChatMessageTranslator(ChatTranslator[ChatMessage]):
+    """LlamaIndex' messages, in the Chat Completions dialect."""
+
+    def read_message(self, message: ChatMessage) -> ChatMessageParts:
+        """Returns what the message says; older clients of models list its calls beside the blocks."""
+        role = _ROLES.get(message.role.value, message.role.value)
+        content = [_write_block(block) for block in message.blocks if _is_said(block)] or ""
+        more = message.additional_kwargs
+        calls = [
+            (block.tool_call_id or "", block.tool_name, block.tool_kwargs)
+            for block in message.blocks
+            if isinstance(block, ToolCallBlock)
+        ]
+        for call in () if calls else more.get("tool_calls") or ():
+            told = call if isinstance(call, dict) else call.model_dump()
+            calls.append((told["id"], told["function"]["name"], told["function"]["arguments"]))
+        return ChatMessageParts(role, content, calls, more.get("tool_call_id") if role == "tool" else None)
+
+    def make_message(self, told: ChatMessageParts) -> ChatMessage:
+        """Returns a message of text, pictures and calls."""
+        content = [write_text(told.content)] if isinstance(told.content, str) else told.content
+        blocks: list[Any] = [_make_block(block) for block in content]
+        for call, tool, arguments in told.calls:
+            blocks.append(ToolCallBlock(tool_call_id=call, tool_name=tool, tool_kwargs=json.loads(arguments)))
+        more = {} if told.answers is None else {"tool_call_id": told.answers}
+        return ChatMessage(role=told.role, blocks=blocks, additional_kwargs=more)
+
+    def rewrite_message(self, original: ChatMessage, content: Any, arguments: dict[str, Any]) -> ChatMessage:
+        """Returns a copy; blocks that say what they said are those of the original."""
+        now = [write_text(content)] if isinstance(content, str) else list(content)
+        blocks: list[Any] = []
+        while now and str(now[0].get("text", "")).startswith(OPENING):  # a handoff in front
+            blocks.append(TextBlock(text=now.pop(0)["text"]))
+        for block in original.blocks:
+            if isinstance(block, ToolCallBlock) and isinstance(block.tool_kwargs, dict):
+                told = json.loads(arguments[block.tool_call_id or ""])
+                same = told == block.tool_kwargs
+                blocks.append(block if same else block.model_copy(update={"tool_kwargs": told}))
+            elif not _is_said(block):
+                blocks.append(block)
+            elif now:
+                told = now.pop(0)
+                blocks.append(block if told == _write_block(block) else TextBlock(text=read_text(told)))
+        return original.model_copy(update={"blocks": blocks})
+
+
+class PenstockMemory(BaseMemory):
+    """One conversation, in memory or in a store. `get` compacts it where that is due. Serves one run at a time."""
+
+    session_id: str = ""
+    options: dict[str, Any] = Field(default_factory=dict)
+    messages: list[ChatMessage] = Field(default_factory=list)
+    _bridge: Bridge[ChatMessage] = PrivateAttr()
+    _conversation: BridgedConversation[ChatMessage] = PrivateAttr()
+
+    def __init__(
+        self,
+        session_id: str | None = None,
+        *,
+        messages: list[ChatMessage] | None = None,
+        **options: Unpack[BridgeOptions],
+    ) -> None:
+        restored: Any = options.pop("options", {})  # type: ignore[typeddict-item]  # what `to_dict` wrote
+        chosen: BridgeOptions = {**restored, **options}
+        super().__init__(session_id=session_id or str(uuid.uuid4()), options=chosen, messages=messages or [])
+        self._bridge = Bridge(ChatMessageTranslator(), "llama-index", chosen)
+        self._conversation = self._bridge.open(self.session_id)
+        if not messages and not self._bridge.in_memory:
+            self.messages = self._conversation.read()
+
+    @classmethod
+    def class_name(cls) -> str:
+        """`PenstockMemory`."""
+        return "PenstockMemory"
+
+    @classmethod
+    def from_defaults(cls, **kwargs: Any) -> PenstockMemory:
+        """Returns a memory; the arguments are those of the class."""
+        return cls(**kwargs)
+
+    @field_serializer("options")  # type: ignore[untyped-decorator]
+    def _write_options(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Returns what can be written. Open stores, addresses with a password and functions are to be given anew."""
+        return {
+            name: value
+            for name, value in options.items()
+            if value is None or (isinstance(value, (str, int, float, dict)) and "@" not in str(value))
+        }
+
+    @property
+    def conversation(self) -> BridgedConversation[ChatMessage]:
+        """The conversation behind the memory."""
+        return self._conversation
+
+    @property
+    def tools(self) -> list[FunctionTool]:
+        """The recall tools, for the agent; none unless `recall_tools` was asked for."""
+        return [self._make_tool(schema["function"]) for schema in self._bridge.recall_schemas]
+
+    def get(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:  # noqa: A002, ARG002  # of the base
+        """Returns the list to send: the newest handoff and what came since."""
+        if self.messages:
+            self._take(self._conversation.fit(self.messages))
+        return list(self.messages)
+
+    def get_all(self) -> list[ChatMessage]:
+        """Returns the list as it stands, and compacts nothing. What has left it is in the store."""
+        return list(self.messages)
+
+    def put(self, message: ChatMessage) -> None:
+        """Adds what was said."""
+        self.messages.append(message)
+
+    def set(self, messages: list[ChatMessage]) -> None:
+        """Replaces the list. Where it begins as the conversation does, it goes on from there."""
+        self.messages = list(messages)
+
+    def reset(self) -> None:
+        """Empties the list. The store keeps what was said."""
+        self.messages = []
+
+    def _take(self, fitted: FittedMessages[ChatMessage]) -> None:
+        self.messages = fitted.messages
+        if fitted.receipt is not None:
+            _dispatcher.event(CompactionEvent(receipt=fitted.receipt.to_dict()))
+
+    def _make_tool(self, function: dict[str, Any]) -> FunctionTool:
+        class Arguments(BaseModel):
+            @classmethod
+            def model_json_schema(cls, *_: Any, **__: Any) -> dict[str, Any]:
+                return dict(function["parameters"])
+
+        async def answer(ctx: Context, **arguments: Any) -> str:
+            held = await ctx.store.get("memory")  # in a restored context, not the one that gave the tools
+            memory = held if isinstance(held, PenstockMemory) else self
+            return await memory.conversation.aanswer(function["name"], arguments)
+
+        answer.__annotations__["ctx"] = Context  # LlamaIndex looks for the class
+        about = ToolMetadata(function["description"], function["name"], Arguments)
+        return FunctionTool(async_fn=answer, metadata=about)
+
+
+class PenstockFunctionAgent(FunctionAgent):
+    """LlamaIndex' `FunctionAgent`, of which a `PenstockMemory` holds every call and result as soon as it is there."""
+
+    async def take_step(self, ctx: Any, llm_input: list[ChatMessage], tools: Any, memory: BaseMemory) -> Any:
+        """Asks the model, with the messages of the memory fitted to its window."""
+        if not isinstance(memory, PenstockMemory):
+            return await super().take_step(ctx, llm_input, tools, memory)
+        memory.put_messages(await ctx.store.get(self.scratchpad_key, default=[]))
+        await ctx.store.set(self.scratchpad_key, [])
+        system, _ = split_system(llm_input, lambda one: one.role.value == "system")
+        conversation, ask = memory.conversation, super().take_step
+        conversation.name_model(self.llm.metadata.model_name)
+        schemas = [tool.metadata.to_openai_tool(skip_length_check=True) for tool in tools]
+        conversation.surround("\n\n".join(one.content or "" for one in system), schemas)
+        output = await conversation.asend(
+            await memory.aget(), lambda sent: ask(ctx, [*system, *sent], tools, memory)
+        )
+        if isinstance(output.raw, dict) and output.raw.get("usage"):
+            conversation.use(output.raw["usage"])
+        return output
+
+
+def _is_said(block: Any) -> bool:
+    """True for what stands in the content; calls stand beside it, and an empty text says nothing."""
+    return not isinstance(block, ToolCallBlock) and not (isinstance(block, TextBlock) and not block.text)
+
+
+def _write_block(block: Any) -> dict[str, Any]:
+    if isinstance(block, TextBlock):
+        return write_text(block.text)
+    if isinstance(block, ImageBlock):
+        data = f"data:{block.image_mimetype};base64,{bytes(block.image or b'').decode()}"
+        return {"type": "image_url", "image_url": {"url": str(block.url) if block.url else data}}
+    return {"type": block.block_type, "value": repr(block)}  # kept with its message, and never read
+
+
+def _make_block(block: dict[str, Any]) -> Any:
+    if block["type"] == "image_url":
+        return ImageBlock(url=block["image_url"]["url"])
+    return TextBlock(text=read_text(block))
