@@ -61,7 +61,7 @@ class Bill(msgspec.Struct, frozen=True):
 
 
 def course_of(trace: Trace, terms: PriceTerms) -> Course:
-    """The trace under these terms. The first request finds no cache."""
+    """Returns the trace under these terms. The first request finds no cache."""
     appended = np.array(trace.appended, dtype=np.float64)
     warm = np.array(trace.gaps) <= terms.ttl_seconds
     warm[0] = False
@@ -69,7 +69,7 @@ def course_of(trace: Trace, terms: PriceTerms) -> Course:
 
 
 def views_of(course: Course, case: Case, compacted: Sequence[int]) -> NDArray[np.float64]:
-    """The tokens of every request, if the session is compacted before the requests `compacted`, which ascend."""
+    """Returns the tokens of every request, if the session is compacted before the requests `compacted`, which ascend."""
     at = np.asarray(compacted, dtype=np.intp)
     starts = np.concatenate(([0.0], case.kept_tokens - course.sums[at])) + course.static_tokens
     lives = np.diff(np.concatenate(([0], at, [len(course.sums)])))
@@ -105,7 +105,7 @@ def bill_of(
 
 
 def _views_before(course: Course, case: Case, at: NDArray[np.intp]) -> NDArray[np.float64]:
-    """The views that the compactions were made of: each has grown since the one before it."""
+    """Returns the views that the compactions were made of: each has grown since the one before it."""
     earlier = np.concatenate(([0.0], case.kept_tokens - course.sums[at[:-1]]))
     views: NDArray[np.float64] = course.static_tokens + earlier + course.sums[at]
     return views

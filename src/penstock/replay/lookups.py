@@ -13,9 +13,8 @@ import msgspec
 
 from penstock.conversation.message import Role
 from penstock.recall.memory_index import MemoryIndex
-from penstock.recall.passages import cut_passages
 from penstock.recall.ranking import Wish
-from penstock.replay.needles import Spoken, find_needed, places
+from penstock.replay.needles import SpokenText, find_needed, join_passages, places
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,13 +44,13 @@ class Lookups(msgspec.Struct, frozen=True):
         return Lookups(self.sessions + other.sessions, self.asked + other.asked, found)
 
     def shares(self) -> tuple[float, ...]:
-        """The share that was found within each of the places; none where nothing was asked."""
+        """Returns the share that was found within each of the places; none where nothing was asked."""
         return tuple(count / self.asked for count in self.found) if self.asked else ()
 
 
 def look_up(messages: Sequence[Message]) -> Lookups:
     """Look up what a view of a tenth would lack. Nothing is asked of a conversation that is too short."""
-    spoken = [Spoken(_text(message), message.role is Role.ASSISTANT) for message in messages]
+    spoken = [SpokenText(join_passages(message), message.role is Role.ASSISTANT) for message in messages]
     cut = _cut_at(spoken)
     asked = _choose_lookups(spoken, cut)
     if not asked or sum(len(one.text) for one in spoken[:cut]) < _LEAST:
@@ -69,7 +68,7 @@ def _rank(index: MemoryIndex, value: str, query: str) -> int:
     )
 
 
-def _cut_at(spoken: Sequence[Spoken]) -> int:
+def _cut_at(spoken: Sequence[SpokenText]) -> int:
     wanted, passed = _CUT * sum(len(one.text) for one in spoken), 0
     for number, one in enumerate(spoken):
         if passed >= wanted:
@@ -78,7 +77,7 @@ def _cut_at(spoken: Sequence[Spoken]) -> int:
     return len(spoken)
 
 
-def _choose_lookups(spoken: Sequence[Spoken], cut: int) -> list[tuple[str, str]]:
+def _choose_lookups(spoken: Sequence[SpokenText], cut: int) -> list[tuple[str, str]]:
     """Values that the view lacks, evenly chosen, each with what stood before its first use."""
     shown = _small_view(spoken[:cut])
     missing = sorted(
@@ -89,8 +88,8 @@ def _choose_lookups(spoken: Sequence[Spoken], cut: int) -> list[tuple[str, str]]
     return [(value, query) for value, query in queries if query.strip()]
 
 
-def _small_view(spoken: Sequence[Spoken]) -> str:
-    """The text of the first messages and of the newest ones that fit a tenth of all."""
+def _small_view(spoken: Sequence[SpokenText]) -> str:
+    """Returns the text of the first messages and of the newest ones that fit a tenth of all."""
     room = _VIEW * sum(len(one.text) for one in spoken)
     kept = [one.text for one in spoken[:_HEAD]]
     room -= sum(map(len, kept))
@@ -102,7 +101,7 @@ def _small_view(spoken: Sequence[Spoken]) -> str:
     return "\n".join(kept)
 
 
-def _query(value: str, spoken: Sequence[Spoken], cut: int) -> str:
+def _query(value: str, spoken: Sequence[SpokenText], cut: int) -> str:
     before = ""
     for one in spoken[cut:]:
         at = next(places(value, one.text), None) if one.by_assistant else None
@@ -111,7 +110,3 @@ def _query(value: str, spoken: Sequence[Spoken], cut: int) -> str:
             return text.replace(value, " ")
         before = f"{before}\n{one.text}"[-_EARLIER:]
     return ""
-
-
-def _text(message: Message) -> str:
-    return "\n".join(passage.text for passage in cut_passages(message))

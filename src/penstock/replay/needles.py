@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from penstock.recall.passages import cut_passages
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Recalled", "Spoken", "find_needed", "places", "values_in"]
+    from penstock.conversation.message import Message
+
+__all__ = ["Recalled", "SpokenText", "find_needed", "join_passages", "places", "values_in"]
 
 _VALUE = re.compile(r"(?:https?://)?[\w@./#$+-]{5,160}")
 _TELLING = re.compile(r"\d|\w[_/@.]\w|[a-z][A-Z]")
 
 
-class Spoken(NamedTuple):
+class SpokenText(NamedTuple):
     """A message as text, and whether the assistant said it (else it was told)."""
 
     text: str
@@ -53,12 +57,12 @@ def places(value: str, text: str) -> Iterator[int]:
     at = text.find(value)
     while at >= 0:
         end = at + len(value)
-        if not _wordy(text[at - 1 : at]) and not _wordy(text[end : end + 1]):
+        if not _is_wordy(text[at - 1 : at]) and not _is_wordy(text[end : end + 1]):
             yield at
         at = text.find(value, at + 1)
 
 
-def find_needed(spoken: Sequence[Spoken], cut: int, end: int) -> set[str]:
+def find_needed(spoken: Sequence[SpokenText], cut: int, end: int) -> set[str]:
     """Returns the values from before `cut` that the assistant is the first to say again between `cut` and `end`."""
     before: set[str] = set()
     for message in spoken[:cut]:
@@ -73,5 +77,10 @@ def find_needed(spoken: Sequence[Spoken], cut: int, end: int) -> set[str]:
     return found
 
 
-def _wordy(character: str) -> bool:
+def _is_wordy(character: str) -> bool:
     return character.isalnum() or character == "_"
+
+
+def join_passages(message: Message) -> str:
+    """Returns all that a search can find of a message, as one text."""
+    return "\n".join(passage.text for passage in cut_passages(message))

@@ -1,22 +1,26 @@
-"""The policies that are compared: each chooses the requests before which a session is compacted."""
+"""Compares policies: each chooses the requests before which a session is compacted, and sessions are billed under each."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
+from penstock.errors import SettingsError
 from penstock.planning.economics import Books, PricedRequest, Why, step
 from penstock.planning.policy import budgets
-from penstock.replay.bills import bill_of
+from penstock.replay.bills import Bill, bill_of, course_of, views_of
 from penstock.settings import CompressionSettings
 from penstock.writing.writer import PROSE_SHARE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-    from penstock.replay.bills import Bill, Case, Course
+    from penstock.replay.bills import Case, Course
+    from penstock.replay.traces import Trace
 
     Amounts = NDArray[np.float64]
 
@@ -27,10 +31,13 @@ __all__ = [
     "NEVER",
     "POLICIES",
     "RULE",
+    "PolicyOutcome",
     "ReplayPolicy",
     "at_size",
     "by_rule",
-    "in_hindsight",
+    "choose_in_hindsight",
+    "compare",
+    "has_room",
 ]
 
 
@@ -55,9 +62,9 @@ class ReplayPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.flat_tokens or round(self.share * case.window_tokens), case.window_tokens)
 
     def schedule(self, course: Course, case: Case) -> list[int]:
-        """The requests of a session before which it is compacted."""
+        """Returns the requests of a session before which it is compacted."""
         if self.best:
-            return in_hindsight(course, case)
+            return choose_in_hindsight(course, case)
         if self.rule:
             return by_rule(course, case, self.rule, self.limit_tokens(case))
         return at_size(course, case, self.limit_tokens(case))
@@ -139,6 +146,66 @@ def _follow_rule(
     return compacted
 
 
+class PolicyOutcome(msgspec.Struct, frozen=True):
+    """All sessions under one policy.
+
+    `of_never` is the bill against that of the first policy. `below` counts the sessions that never reach the size at
+    which the policy compacts in any case, `dearer` those of them that cost more than without a compaction.
+    """
+
+    policy: str
+    bill: Bill
+    of_never: float
+    below: int
+    dearer: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "policy": self.policy,
+            **msgspec.structs.asdict(self.bill),
+            "sent_tokens": self.bill.sent_tokens,
+            "of_never": self.of_never,
+            "sessions_below_limit": self.below,
+            "sessions_dearer": self.dearer,
+        }
+
+
+def has_room(trace: Trace, case: Case) -> bool:
+    """Returns True if the window holds more than the session's static prefix and what a compaction keeps."""
+    return trace.static_tokens + case.kept_tokens < case.window_tokens
+
+
+def compare(
+    traces: Sequence[Trace], case: Case, policies: Sequence[ReplayPolicy] = POLICIES
+) -> list[PolicyOutcome]:
+    """Returns what the sessions cost under each policy; `of_never` is relative to the first policy.
+
+    Only sessions that `has_room` are compared. SettingsError where none is left.
+    """
+    roomy = [trace for trace in traces if has_room(trace, case)]
+    if not roomy:
+        least = min(trace.static_tokens for trace in traces) + case.kept_tokens
+        raise SettingsError(
+            f"a window of {case.window_tokens:,} tokens has no room: the static prefix and what a compaction keeps "
+            f"take {least:,}; give a larger window or keep less"
+        )
+    courses = [course_of(trace, case.terms) for trace in roomy]
+    bills = [[policy.bill(course, case) for course in courses] for policy in policies]
+    largest = [float(views_of(course, case, ()).max()) for course in courses]
+    never = sum(bill.units for bill in bills[0])
+    found = []
+    for policy, own in zip(policies, bills, strict=True):
+        limit = policy.limit_tokens(case)
+        below = [at for at, size in enumerate(largest) if size < limit]
+        dearer = sum(own[at].units > bills[0][at].units * (1 + 1e-12) for at in below)
+        total = sum(own, Bill())
+        found.append(
+            PolicyOutcome(policy.name, total, total.units / never if never else 1.0, len(below), dearer)
+        )
+    return found
+
+
 # The cheapest choice of compactions for a session whose end is known, which no policy can beat: an exact dynamic programme
 # over the last compaction. After one at request i the view is the same whatever came before it, and the cost of a request
 # is linear in its view; so going on from i until the next compaction j costs what a line says in the tokens that i starts
@@ -158,8 +225,8 @@ class _Lines(NamedTuple):
     opening: Amounts
 
 
-def in_hindsight(course: Course, case: Case) -> list[int]:
-    """The requests before which to compact, so that the bill is the least that is possible."""
+def choose_in_hindsight(course: Course, case: Case) -> list[int]:
+    """Returns the requests before which to compact, so that the bill is the least that is possible."""
     sums, count = course.sums, len(course.sums)
     if sums[-1] <= case.kept_tokens:
         return []  # there is never anything to drop
@@ -168,14 +235,14 @@ def in_hindsight(course: Course, case: Case) -> list[int]:
     forced = np.searchsorted(sums, case.window_tokens - starts, side="left")
     following = np.zeros(count, dtype=np.intp)
     for at in range(count - 1, -1, -1):
-        least, following[at] = _least(lines, starts[at], at + 1, int(forced[at]))
+        least, following[at] = _find_least(lines, starts[at], at + 1, int(forced[at]))
         # What comes after `at` is known by now, and its own line takes it in.
         paid = lines.paid[0][at + 1] * starts[at] + lines.paid[1][at + 1]
         lines.fixed[at] += lines.opening[at] + least - paid
     # Before the first compaction the view is the static prefix and the sums; from `first` on something can go.
     first = int(np.searchsorted(sums, case.kept_tokens, side="right"))
     full = int(np.searchsorted(sums, case.window_tokens - course.static_tokens, side="left"))
-    _, at = _least(lines, course.static_tokens, first, full)
+    _, at = _find_least(lines, course.static_tokens, first, full)
     compacted = []
     while at < count:
         compacted.append(at)
@@ -183,8 +250,8 @@ def in_hindsight(course: Course, case: Case) -> list[int]:
     return compacted
 
 
-def _least(lines: _Lines, start: float, first: int, forced: int) -> tuple[float, int]:
-    """The least of the lines at `start`, and which it is: from `first` on, and up to where the window forces one."""
+def _find_least(lines: _Lines, start: float, first: int, forced: int) -> tuple[float, int]:
+    """Returns the least of the lines at `start`, and which it is: from `first` on, and up to where the window forces one."""
     reach = slice(first, max(first, forced) + 1)
     ways = lines.slope[reach] * start + lines.fixed[reach]
     best = int(np.argmin(ways))

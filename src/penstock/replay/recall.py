@@ -11,15 +11,13 @@ from penstock.conversation.dialects import dialect_named
 from penstock.conversation.wire import parse_json
 from penstock.engine.compress import CompressRequest, compress_list, new_notebook
 from penstock.errors import TargetTooSmall
-from penstock.recall.passages import cut_passages
-from penstock.replay.needles import Recalled, Spoken, find_needed, places
+from penstock.replay.needles import Recalled, SpokenText, find_needed, join_passages, places
 from penstock.replay.traces import turns_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.conversation.dialects.base import Dialect
-    from penstock.conversation.message import Message
     from penstock.settings import Settings
     from penstock.stores.store import Store
     from penstock.stores.values import LogEntry
@@ -33,18 +31,18 @@ class StoredSession(msgspec.Struct, frozen=True, eq=False):
     dialect: str
     model: str
     wires: list[Any]
-    spoken: list[Spoken]
+    spoken: list[SpokenText]
     positions: list[int]
 
 
 def read_session(store: Store, session_id: str) -> StoredSession:
-    """The conversation with this session, whose requests are those of `stored_trace`."""
+    """Returns the conversation with this session, whose requests are those of `read_stored_trace`."""
     row = store.session(session_id)
     dialect = dialect_named(row.dialect)
     entries = store.read_from(session_id, 0)
     wires = [parse_json(entry.raw) for entry in entries]
     spoken = [
-        Spoken(_text(dialect.decode(wire)), entry.role == "assistant")
+        SpokenText(join_passages(dialect.decode(wire)), entry.role == "assistant")
         for wire, entry in zip(wires, entries, strict=True)
     ]
     times = [turn.at for turn in turns_of(store, session_id)]
@@ -80,7 +78,7 @@ def measure_recall(
 
 def _count_missed(session: StoredSession, dialect: Dialect, view: list[Any], cut: int, end: int) -> Recalled:
     wanted = find_needed(session.spoken, cut, end)
-    text = "\n".join(_text(dialect.decode(wire)) for wire in view) if wanted else ""
+    text = "\n".join(join_passages(dialect.decode(wire)) for wire in view) if wanted else ""
     kept = sum(next(places(value, text), None) is not None for value in wanted)
     return Recalled(1, len(wanted), kept)
 
@@ -96,7 +94,3 @@ def _positions(entries: Sequence[LogEntry], times: Sequence[float]) -> list[int]
             asked -= 1
         found.append(asked)
     return found
-
-
-def _text(message: Message) -> str:
-    return "\n".join(passage.text for passage in cut_passages(message))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.stores.store import Store
     from penstock.stores.values import UsageRow
 
-__all__ = ["STATIC_TOKENS", "Trace", "read_traces", "stored_trace", "turns_of"]
+__all__ = ["STATIC_TOKENS", "Trace", "read_stored_trace", "read_traces", "turns_of"]
 
 STATIC_TOKENS = 18_000
 """System prompt and tools of a coding agent, where a trace does not say."""
@@ -54,7 +54,7 @@ class _Line(msgspec.Struct):
 
 
 def read_traces(data: bytes, static_tokens: int = STATIC_TOKENS) -> list[Trace]:
-    """The traces of a file, plain or gzipped: a JSON object a line, with `id` and `requests`.
+    """Returns the traces of a file, plain or gzipped: a JSON object a line, with `id` and `requests`.
 
     A request is `[tokens of tool results appended, other tokens appended, output tokens, seconds since the previous
     request, 1 if a user message came in]`. InputError for a line that is none.
@@ -71,7 +71,7 @@ def read_traces(data: bytes, static_tokens: int = STATIC_TOKENS) -> list[Trace]:
         try:
             read = msgspec.json.decode(line, type=_Line)
         except msgspec.ValidationError as error:
-            raise InputError(f"this is no trace of requests: {error}", position=f"line {number}") from None
+            raise InputError(f"this is not a trace of requests: {error}", position=f"line {number}") from None
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise MalformedJSON("this is no JSON", position=f"line {number}") from None
         traces.append(_check(read, number, static_tokens))
@@ -96,8 +96,8 @@ def _check(read: _Line, number: int, static_tokens: int) -> Trace:
     )
 
 
-def stored_trace(store: Store, session_id: str) -> Trace | None:
-    """The trace of a stored conversation, by the usage of its requests; None where there are fewer than two on record.
+def read_stored_trace(store: Store, session_id: str) -> Trace | None:
+    """Returns the trace of a stored conversation, by the usage of its requests; None where there are fewer than two on record.
 
     What a request appended is by how much its prompt was larger than the one before. Where it was smaller, the program
     that made it had compacted: then the answer before is taken as appended, which is the least that can have been.
@@ -106,7 +106,7 @@ def stored_trace(store: Store, session_id: str) -> Trace | None:
     if len(rows) < 2:
         return None
     prompts = [row.usage.prompt_tokens for row in rows]
-    static = max(0, prompts[0] - _opening_tokens(store, session_id))
+    static = max(0, prompts[0] - _count_opening_tokens(store, session_id))
     appended = [prompts[0] - static]
     for before, now, row in zip(prompts, prompts[1:], rows, strict=False):
         appended.append(now - before if now >= before else row.usage.output_tokens)
@@ -120,7 +120,7 @@ def stored_trace(store: Store, session_id: str) -> Trace | None:
 
 
 def turns_of(store: Store, session_id: str) -> list[UsageRow]:
-    """The requests of a conversation that answered, oldest first.
+    """Returns the requests of a conversation that answered, oldest first.
 
     Those that wrote summaries are left out, and calls on the side, such as for a title: their prompts are less than
     half of the one before, which is back soon after them.
@@ -138,8 +138,8 @@ def turns_of(store: Store, session_id: str) -> list[UsageRow]:
     return turns
 
 
-def _opening_tokens(store: Store, session_id: str) -> int:
-    """Tokens of the messages before the first answer: what the first request held beside its static prefix."""
+def _count_opening_tokens(store: Store, session_id: str) -> int:
+    """Returns the tokens of the messages before the first answer: what the first request held beside its static prefix."""
     tokens = 0
     for entry in store.read_from(session_id, 0, _OPENING_MESSAGES):
         if entry.role == "assistant":

@@ -26,9 +26,8 @@ from penstock.engine.compress import run_sync
 from penstock.errors import IllegalResult
 from penstock.trajectories.metrics import TrajectoryMetrics, TrajectoryOutcome
 from penstock.trajectories.options import MODEL_TIMEOUT_SECONDS, TrajectoryOptions, tokenizer_of
-from penstock.trajectories.shortening import shorten_turns
 from penstock.trajectories.summary import SummaryWriter
-from penstock.trajectories.turns import format_of, training_fields, turn_tokens, weigh_turns
+from penstock.trajectories.turns import format_of, shorten_turns, training_fields, turn_tokens, weigh_turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

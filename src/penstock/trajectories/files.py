@@ -63,7 +63,7 @@ class DataFile(msgspec.Struct, frozen=True):
     target: Path
 
     def absolute(self) -> DataFile:
-        """The same file, for a process that works in another folder."""
+        """Returns the same file, for a process that works in another folder."""
         return DataFile(self.name, self.source.absolute(), self.target.absolute())
 
     @property
@@ -114,7 +114,7 @@ def data_files(source: Path, target: Path | None) -> list[DataFile]:
     if not source.is_file() and not source.is_dir():
         raise InputError(f"{source}: neither a file nor a folder; save the rows in a file first")
     if target is None:
-        names = _found(source) if source.is_dir() else [Path(source.name)]
+        names = _find_data_files(source) if source.is_dir() else [Path(source.name)]
         folder = source if source.is_dir() else source.parent
         return [DataFile(name.as_posix(), folder / name, folder / name) for name in names]
     if source.is_file():
@@ -122,7 +122,7 @@ def data_files(source: Path, target: Path | None) -> list[DataFile]:
     else:
         if target.is_file():
             raise SettingsError(f"{target}: the input is a folder, so the output must be one; it is a file")
-        files = [DataFile(name.as_posix(), source / name, target / name) for name in _found(source)]
+        files = [DataFile(name.as_posix(), source / name, target / name) for name in _find_data_files(source)]
     _require_room(files, source, target)
     return files
 
@@ -135,7 +135,7 @@ def _require_room(files: list[DataFile], source: Path, target: Path) -> None:
     if source.resolve() == target.resolve() or any(file.target.resolve() in sources for file in files):
         raise SettingsError(f"{target}: the output would take the place of the input; name another")
     if source.is_dir() and target.resolve().is_relative_to(source.resolve()):
-        raise SettingsError(f"{target}: the output stands inside the input; name a folder beside it")
+        raise SettingsError(f"{target}: the output is inside the input; give a folder outside it")
     for file in files:
         if file.target.exists() and not file.target.is_file():
             raise SettingsError(f"{file.target}: not a file, so it cannot be replaced by one; name another")
@@ -145,8 +145,8 @@ def _require_room(files: list[DataFile], source: Path, target: Path) -> None:
             )
 
 
-def _found(folder: Path) -> list[Path]:
-    """The data files in a folder, by their names in it."""
+def _find_data_files(folder: Path) -> list[Path]:
+    """Returns the data files in a folder, by their names in it."""
     inside = sorted(
         path.relative_to(folder) for path in folder.rglob("*") if path.is_file() and _is_data(path)
     )
@@ -241,11 +241,11 @@ class Table:
         return turns_column(self._table.column_names, self._wished)
 
     def cell(self, row: int) -> Any:
-        """The turns of a row, as the file holds them. Raises InputError."""
+        """Returns the turns of a row, as the file holds them. Raises InputError."""
         return self._table.column(self.column)[row].as_py()
 
-    def others(self, row: int, turns: int, named: Iterable[str]) -> dict[str, list[Any]]:
-        """The columns of a row with one entry for each turn."""
+    def read_others(self, row: int, turns: int, named: Iterable[str]) -> dict[str, list[Any]]:
+        """Returns the columns of a row with one entry for each turn."""
         lists = [
             name
             for name, kind in zip(self._table.column_names, self._table.schema.types, strict=True)
@@ -259,7 +259,7 @@ class Table:
         self._changed.setdefault(column, {})[row] = value
 
     def pack(self, taken: Sequence[int] | None = None) -> bytes:
-        """The rows with what was put into them; only those `taken`, where that is given."""
+        """Returns the rows with what was put into them; only those `taken`, where that is given."""
         table = self._table
         for column, cells in self._changed.items():
             place = table.column_names.index(column)
@@ -269,7 +269,7 @@ class Table:
         return pack_rows(self._pa, table)
 
     def _with(self, old: Any, cells: dict[int, Any]) -> Any:
-        """The column with other values in some rows: those of all others are the same Arrow values."""
+        """Returns the column with other values in some rows: those of all others are the same Arrow values."""
         new = self._pa.chunked_array([*old.chunks, self._pa.array(list(cells.values()), old.type)], old.type)
         order = list(range(len(old)))
         for at, row in enumerate(cells):

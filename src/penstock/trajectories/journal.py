@@ -106,11 +106,11 @@ class Journal:
         return [self.done[number] for number in sorted(self._of_file.get(file, ()))]
 
     def part(self, done: ShardResult) -> bytes:
-        """The rows of a shard."""
+        """Returns the rows of a shard."""
         return (self.folder / part_name(done.shard)).read_bytes()
 
     def rows(self) -> Iterator[tuple[ShardResult, bytes]]:
-        """Every shard with its samples, and the metrics of its rows as lines of JSON."""
+        """Yields every shard with its samples, and the metrics of its rows as lines of JSON."""
         for number in sorted(self.done):
             done = self.done[number]
             path, samples = self.folder / _rows_name(number), self.folder / _samples_name(number)

@@ -67,7 +67,7 @@ class TrajectoryMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
         return self.tokens_after / self.tokens_before if self.tokens_before else 1.0
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields as JSON values, and the ratio."""
+        """Returns all fields as JSON values, and the ratio."""
         fields = {name: getattr(self, name) for name in self.__struct_fields__}
         return {**fields, "outcome": self.outcome.value, "ratio": round(self.ratio, 4)}
 
@@ -112,7 +112,7 @@ class Totals(msgspec.Struct, kw_only=True):
     cost_unknown_rows: int = 0
     row_seconds: float = 0.0
     reasons: dict[str, int] = {}
-    """Why rows are degraded or have failed."""
+    """The reasons why rows are degraded or have failed."""
     distribution_before: list[int] = msgspec.field(default_factory=lambda: [0] * (len(EDGES) + 1))
     distribution_after: list[int] = msgspec.field(default_factory=lambda: [0] * (len(EDGES) + 1))
 
@@ -170,7 +170,7 @@ class Totals(msgspec.Struct, kw_only=True):
         return self.tokens_after / self.tokens_before if self.tokens_before else 1.0
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures as JSON values; distributions with the borders of their classes."""
+        """Returns all figures as JSON values; distributions with the borders of their classes."""
         return {
             **msgspec.to_builtins(self),
             "ratio": round(self.ratio, 4),

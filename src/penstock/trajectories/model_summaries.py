@@ -93,7 +93,9 @@ class ModelSummaries:
             async with asyncio.timeout(limit):
                 written = await self._summariser().write(job)
         except TimeoutError:
-            reason = f"the model took longer than {self._timeout_seconds:g} s; excerpts stand in its place"
+            reason = (
+                f"the model took longer than {self._timeout_seconds:g} s; the summary has excerpts instead"
+            )
             return KeptSummary(row, None, {"reason": reason, "cost": None})
         return KeptSummary(row, written.prose, _figures(written))
 

@@ -144,11 +144,11 @@ class FileTokenizer:
         self._loaded.no_padding()
 
     def count(self, text: str) -> int:
-        """Tokens in `text`, without those that mark its start and end."""
+        """Returns the tokens in `text`, without those that mark its start and end."""
         return self.count_many([text])[0]
 
     def count_many(self, texts: Sequence[str]) -> list[int]:
-        """Tokens in each of `texts`, in their order."""
+        """Returns the tokens in each of `texts`, in their order."""
         clean = [text if text.isascii() else _without_lone_surrogates(text) for text in texts]
         return [len(one.ids) for one in self._loaded.encode_batch_fast(clean, add_special_tokens=False)]
 

@@ -58,7 +58,7 @@ class RayEngine:
     """
 
     def __init__(self, workers: int, address: str | None = None) -> None:
-        """Raises SettingsError where Ray is not installed, or nobody answers at the address."""
+        """Raises SettingsError if Ray is not installed or does not answer at the address."""
         self._workers = workers
         self.cluster = RayCluster(workers, address)
 
@@ -188,7 +188,7 @@ def _bring(shard: Shard, job: ShardJob, keeper: Any) -> None:
     if times > _TRIES:
         rows = f"rows {shard.first_row:,} to {shard.first_row + shard.rows - 1:,} of input file {shard.file + 1:,}"
         raise RunBroken(
-            f"whatever process does {rows} is killed, perhaps for want of memory; what was done is kept: "
+            f"any process that works on {rows} is killed, perhaps for want of memory; what was done is kept: "
             "give the same command with --resume, on a larger machine or with --engine local"
         )
 
@@ -200,12 +200,12 @@ def _bring(shard: Shard, job: ShardJob, keeper: Any) -> None:
 
 
 def _failure_block(error: Exception) -> Any:
-    """A failure as a block. Ray Data would tell what is raised in its own words, and perhaps try again."""
+    """Returns a failure as a block. Ray Data would tell what is raised in its own words, and perhaps try again."""
     return _block("error", import_module("ray.cloudpickle").dumps(error))
 
 
 def _block(column: str, value: bytes) -> Any:
-    """A block of one row. Arrow's bytes are bytes; those of NumPy lose their zeros at the end."""
+    """Returns a block of one row. Arrow's bytes are bytes; those of NumPy lose their zeros at the end."""
     pa = import_module("pyarrow")
     return pa.table({column: pa.array([value], pa.large_binary())})
 
@@ -221,7 +221,7 @@ class RayCluster:
     """A cluster by its address: "auto", or HOST:PORT. Without one it is started here, with `workers` processes."""
 
     def __init__(self, workers: int, address: str | None = None) -> None:
-        """Raises SettingsError where Ray is not installed, or nobody answers at the address."""
+        """Raises SettingsError if Ray is not installed or does not answer at the address."""
         self._workers = workers
         self._address = address
         if address is not None:

@@ -24,7 +24,7 @@ from penstock.trajectories.metrics import (
     TrajectoryOutcome,
 )
 from penstock.trajectories.samples import RowSample, rank_of
-from penstock.web.charts import Classes, distribution, shares, short
+from penstock.web.charts import Classes, distribution, shares, shorten_number
 from penstock.web.markup import Html, element, figure_of, fragment, table
 from penstock.web.page import PageSection, render_card, render_cards, render_single_page
 
@@ -105,7 +105,7 @@ class FigureSpread:
         self.least, self.most = min(self.least, value), max(self.most, value)
 
     def quantile(self, share: float) -> float:
-        """The number that this share of all is not above; 0 where there are none."""
+        """Returns the number that this share of all is not above; 0 where there are none."""
         left = share * self.count
         for place in sorted(self._classes):
             left -= self._classes[place]
@@ -294,15 +294,19 @@ def _sections(facts: ReportFacts, figures: ReportFigures) -> Iterator[tuple[str,
 
 def _headline(facts: ReportFacts) -> Html:
     totals = facts.totals
-    arrow = f" → {facts.output}" if facts.output is not None else " (a dry run: nothing was written)"
-    changed = totals.count(TrajectoryOutcome.COMPRESSED, TrajectoryOutcome.DEGRADED)
+    written = [" (a dry run: nothing was written)"]
+    if facts.output is not None:
+        written = [" → ", element("code", facts.output)]
+    over = f", {totals.still_over_limit:,} are still over it" if totals.still_over_limit else ""
     said = (
-        f"{totals.rows:,} rows, none lost. {changed:,} were compressed, to {totals.ratio:.0%} of all tokens."
+        f"{totals.rows:,} rows, none lost. {totals.compressed:,} were compressed to the target{over}. "
+        f"{totals.ratio:.0%} of all tokens are left."
     )
     if totals.left_out:
         said += f" This is a sample: {totals.left_out:,} rows were left out."
     return fragment(
-        element("p", element("code", facts.source), arrow, class_="files"), element("p", said, class_="lead")
+        element("p", element("code", facts.source), *written, class_="files"),
+        element("p", said, class_="lead"),
     )
 
 
@@ -317,12 +321,12 @@ def _total(facts: ReportFacts) -> Html:
         ),
         render_card(
             "tokens before",
-            figure_of(totals.tokens_before, short(totals.tokens_before), id="tokens-before"),
+            figure_of(totals.tokens_before, shorten_number(totals.tokens_before), id="tokens-before"),
             f"{totals.tokens_before:,}",
         ),
         render_card(
             "tokens after",
-            figure_of(totals.tokens_after, short(totals.tokens_after), id="tokens-after"),
+            figure_of(totals.tokens_after, shorten_number(totals.tokens_after), id="tokens-after"),
             f"{totals.tokens_after:,}",
         ),
         render_card(
@@ -350,30 +354,25 @@ def _total(facts: ReportFacts) -> Html:
     return render_cards(cards)
 
 
+def _explain_outcome(outcome: TrajectoryOutcome, totals: Totals) -> str:
+    """Returns what an outcome means; of compressed rows, also how many are still over the target."""
+    over = totals.still_over_limit - totals.count(TrajectoryOutcome.NOT_COMPRESSIBLE)
+    if outcome is not TrajectoryOutcome.COMPRESSED or not over or totals.count(TrajectoryOutcome.DEGRADED):
+        return _MEANING[outcome]
+    return f"{_MEANING[outcome]}; {over:,} of them are still over the target"
+
+
 def _outcomes(totals: Totals) -> Html:
     counted = [(outcome, totals.count(outcome)) for outcome in TrajectoryOutcome if totals.count(outcome)]
     whole = max(1, sum(rows for _, rows in counted))
-    bar = element(
-        "div",
-        *(
-            element(
-                "span",
-                class_=f"part {outcome.value}",
-                style=f"flex-grow: {rows}",
-                title=f"{outcome.value}: {rows:,}",
-            )
-            for outcome, rows in counted
-        ),
-        class_="stack",
-        aria_hidden="true",
-    )
+    bar = _stack(counted, whole)
     rows = [
         (
             fragment(
                 element("span", class_=f"key {outcome.value}", aria_hidden="true"),
                 outcome.value.replace("_", " "),
             ),
-            _MEANING[outcome],
+            _explain_outcome(outcome, totals),
             figure_of(number, data_outcome=outcome.value),
             f"{number / whole:.1%}",
         )
@@ -386,6 +385,34 @@ def _outcomes(totals: Totals) -> Html:
             table("Reasons", ("reason", "rows"), [(why, figure_of(rows)) for why, rows in reasons], numbers=1)
         )
     return fragment(*shown)
+
+
+def _stack(counted: Sequence[tuple[TrajectoryOutcome, int]], whole: int) -> Html:
+    """Returns all outcomes beside each other in one bar; each can be seen, however rare it is."""
+    parts: list[Html] = []
+    place = 0.0
+    for outcome, rows in counted:
+        width = max(4.0, (1_000 - 6 * len(counted)) * rows / whole)
+        title = element("title", f"{outcome.value}: {rows:,}")
+        parts.append(
+            element(
+                "rect",
+                title,
+                x=f"{place:.1f}",
+                width=f"{width:.1f}",
+                height="18",
+                class_=f"part {outcome.value}",
+            )
+        )
+        place += width + 2
+    return element(
+        "svg",
+        *parts,
+        viewBox=f"0 0 {max(place - 2, 1):.1f} 18",
+        preserveAspectRatio="none",
+        aria_hidden="true",
+        class_="stack",
+    )
 
 
 def _tokens(facts: ReportFacts, figures: ReportFigures) -> Html:

@@ -42,6 +42,7 @@ COLUMNS = ("conversations", "messages", "conversation", "trajectory", "turns")
 METRICS_COLUMN = "penstock"
 _BOM = b"\xef\xbb\xbf"
 _LINE = JsonSource("the line", constants=True, counts_lines=False)
+_CELL = JsonSource("the column of turns", constants=True, counts_lines=False)
 _SNIFFED = 400  # bytes by which the style of a line is told
 
 
@@ -65,7 +66,7 @@ class RowLine(msgspec.Struct, frozen=True, eq=False):
     shape: CellShape
 
     def with_result(self, done: CompressedTrajectory, per_turn: Iterable[str] = ()) -> bytes:
-        """The line with the compressed turns in it; the same bytes where nothing changed."""
+        """Returns the line with the compressed turns in it; the same bytes where nothing changed."""
         if not done.changed:
             return self.data
         body = self.data.rstrip(b" \t\r\n")
@@ -118,7 +119,7 @@ def turns_in(value: Any) -> tuple[list[Any], CellShape]:
     if isinstance(value, list):
         return value, CellShape.LIST
     if isinstance(value, str):
-        return _require_turns(parse_value(value, _LINE)), CellShape.SPELLED
+        return _require_turns(parse_value(value, _CELL)), CellShape.SPELLED
     if isinstance(value, dict) and value and all(isinstance(field, list) for field in value.values()):
         fields = list(value.values())
         if all(len(field) == len(fields[0]) for field in fields):
@@ -157,7 +158,7 @@ def compress_row(row: Mapping[str, Any], compressor: Compressor, column: str | N
 
 
 def per_turn_columns(row: Mapping[str, Any], column: str, turns: int, named: Iterable[str]) -> list[str]:
-    """The columns of a row that hold one entry for each turn: those named, and those known by their name."""
+    """Returns the columns of a row that hold one entry for each turn: those named, and those known by their name."""
     wanted = {*PER_TURN_COLUMNS, *named} - {column}
     return [
         name
@@ -200,7 +201,7 @@ def _encode(written: str, value: Any, separators: tuple[str, str]) -> bytes:
 def _per_turn_entries(
     columns: Mapping[str, bytes], column: str, turns: int, named: Iterable[str]
 ) -> dict[str, list[bytes]]:
-    """The columns with one entry for each turn, entry by entry."""
+    """Returns the columns with one entry for each turn, entry by entry."""
     wanted = {*PER_TURN_COLUMNS, *named} - {column}
     found = {
         name: slice_array(value, _LINE)

@@ -200,7 +200,7 @@ class _Work:
         self._progress.resumed_rows = sum(done.row_count for done in self._journal.done.values())
         for place in self._journal.files:
             if not (target := self._files[place].target).exists():
-                raise SettingsError(f"{target} was finished and is gone; remove {folder} to begin anew")
+                raise SettingsError(f"{target} was finished and is gone; remove {folder} to start again")
         self._progress.resumed_tokens = self._progress.totals.tokens_before
         self._progress.resumed_bytes = self._progress.read_bytes
 
@@ -222,7 +222,7 @@ class _Work:
             job = msgspec.structs.replace(job, at_once=max(1, job.model.concurrency // workers))
         for place in range(len(self._files)):
             self._assemble_if_whole(place)
-        for done in self._engine.run(self._remaining(), job):
+        for done in self._engine.run(self._list_remaining(), job):
             if self._journal is not None:
                 self._journal.add(done)
             else:
@@ -283,7 +283,7 @@ class _Work:
         if self._journal is not None:
             self._journal.close()
 
-    def _remaining(self) -> Remaining:
+    def _list_remaining(self) -> Remaining:
         """Returns the shards that are still to be done."""
         journal = self._journal
         return Remaining(

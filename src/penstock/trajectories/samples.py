@@ -125,7 +125,7 @@ class _Excerpts:
         self._redactor = redactor
 
     def of(self, places: Sequence[int], most: tuple[int, int]) -> Stretch:
-        """The first and the last of these turns."""
+        """Returns the first and the last of these turns."""
         first, last = most
         hidden = max(0, len(places) - first - last)
         return Stretch(
@@ -145,7 +145,7 @@ class _Excerpts:
         return SampleTurn(number, role, self._shorten(text, most), len(text), after)
 
     def _shorten(self, text: str, most: int) -> str:
-        """The beginning of the text, or its end. What stands beyond it is read too: a secret may begin in sight."""
+        """Returns the beginning of the text, or its end. What stands beyond it is read too: a secret may begin in sight."""
         clean = (
             self._redactor.redact(text[:_READ]).encode(errors="replace").decode()
         )  # half characters cannot be kept
@@ -161,7 +161,7 @@ def _role(turn: Any) -> str:
 
 
 def _texts(turn: Any) -> Iterator[str]:
-    """All that a turn says, whatever its format: its words, then the calls it makes."""
+    """Yields all that a turn says, whatever its format: its words, then the calls it makes."""
     if not isinstance(turn, Mapping):
         yield _dump(turn)
         return

@@ -101,7 +101,7 @@ class Shard(msgspec.Struct, frozen=True, eq=False):
     last_of: int = 0
     """Of the last shard of a file, how many shards the file has; else 0."""
     damage: str = ""
-    """Where the compressed file is damaged behind the rows of this shard, what is to be said of it."""
+    """The damage of the compressed file behind the rows of this shard, in words; empty where it is whole."""
 
 
 class ShardBadRow(msgspec.Struct, frozen=True):
@@ -435,7 +435,7 @@ class _TableRows:
         turns, shape = self._read.pop(at)
         if done.changed:
             self._table.put(at, self._table.column, shape_turns(done.turns(turns), shape))
-            for name, entries in self._table.others(at, len(turns), self._job.per_turn).items():
+            for name, entries in self._table.read_others(at, len(turns), self._job.per_turn).items():
                 self._table.put(at, name, done.apply(entries, make_neutral(entries[0])))
 
     def part(self, taken: list[int]) -> bytes:

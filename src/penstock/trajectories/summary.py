@@ -27,8 +27,9 @@ from penstock.writing.excerpts import lay_out_redacted
 from penstock.writing.extractive import ExtractiveWriter
 from penstock.writing.importance import Live, score_by_rule
 from penstock.writing.reading import Index, Reader, Reading
+from penstock.writing.token_values import read_tokens
 from penstock.writing.transcript import MODEL, WRITTEN_BY, Transcript
-from penstock.writing.values import PHRASE, tokens_of, values_of_each
+from penstock.writing.values import PHRASE, tokens_of
 from penstock.writing.writer import HandoffAims, HandoffMaterial, Surroundings
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class SummaryWriter:
         """The values that later turns use and that only turns of the span tell."""
         messages = self._given.messages
         after = [messages[place] for place in self._span.places_after(len(messages))]
-        return _needed_values(messages[: self._span.start], after)
+        return _find_needed_values(messages[: self._span.start], after)
 
     @cached_property
     def transcript(self) -> Transcript:
@@ -221,7 +222,7 @@ class Finder:
             yield which, start, end
 
 
-def _needed_values(before: Sequence[Message], after: Sequence[Message]) -> list[str]:
+def _find_needed_values(before: Sequence[Message], after: Sequence[Message]) -> list[str]:
     """Returns the values that the assistant uses in `after` and that neither `before` nor an earlier turn of `after` tells."""
     first_use = _first_uses(after)
     if not first_use:
@@ -265,7 +266,7 @@ def texts_of(message: Message) -> Iterator[str]:
 
 def _values(text: str) -> Iterable[str]:
     distinct = dict.fromkeys([*tokens_of(text), *PHRASE.findall(text)])
-    values, _ = values_of_each(distinct)
+    values, _ = read_tokens(list(distinct))
     return [value for value in values if len(value) <= _LONGEST_VALUE and not _SURROGATE.search(value)]
 
 
@@ -284,7 +285,7 @@ class _Sieve:
         self._redactor = redactor
 
     def message(self, message: Message) -> Message:
-        """Returns the message as it is to be read."""
+        """Returns the message as the writer reads it."""
         parts = [new for part in message.parts if (new := self._part(message.role, part)) is not None]
         return Message(message.role, tuple(parts))
 

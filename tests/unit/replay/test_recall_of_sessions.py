@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.measure.usage import Usage
-from penstock.replay.needles import Recalled, Spoken, find_needed, places, values_in
+from penstock.replay.needles import Recalled, SpokenText, find_needed, places, values_in
 from penstock.replay.recall import measure_recall, read_session
 from penstock.sessions.session import Session
 from penstock.settings import Settings
@@ -14,11 +14,11 @@ from penstock.stores.values import UsageRow
 
 
 def told(text):
-    return Spoken(text, by_assistant=False)
+    return SpokenText(text, by_assistant=False)
 
 
 def said(text):
-    return Spoken(text, by_assistant=True)
+    return SpokenText(text, by_assistant=True)
 
 
 def test_values_are_what_nobody_could_guess():

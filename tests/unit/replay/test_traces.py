@@ -11,8 +11,8 @@ from benchmarks.traces import generated_traces, trace_file
 from penstock.errors import InputError, MalformedJSON, SettingsError
 from penstock.measure.usage import Usage
 from penstock.replay.bills import Case
-from penstock.replay.compare import compare
-from penstock.replay.traces import Trace, read_traces, stored_trace
+from penstock.replay.policies import compare
+from penstock.replay.traces import Trace, read_stored_trace, read_traces
 from penstock.sessions.session import Session
 from penstock.stores.store import open_store
 from penstock.stores.values import UsageRow
@@ -85,7 +85,7 @@ def test_a_stored_session_by_its_usage(store):
         (900.0, 2_000, 90, "turn"),
         (901.0, 2_000, 90, "turn"),
     )
-    assert stored_trace(store, session.id) == Trace(
+    assert read_stored_trace(store, session.id) == Trace(
         session.id, 5_000 - opening, (opening, 600, 80, 0), (70, 80, 90, 90), (0.0, 30.0, 770.0, 1.0)
     )
 
@@ -94,7 +94,7 @@ def test_calls_on_the_side_are_no_turns(store):
     session = Session.create(store)
     prompts = (5_000, 300, 6_000, 200, 250, 6_500, 1_000, 1_200, 1_300, 1_400, 9_000)
     booked(store, session, *((float(at), prompt, 9, "turn") for at, prompt in enumerate(prompts)))
-    trace = stored_trace(store, session.id)
+    trace = read_stored_trace(store, session.id)
     assert trace.static_tokens == 5_000
     # The last five are what the program did after a compaction of its own: that is no call on the side.
     assert trace.appended == (0, 1_000, 500, 9, 200, 100, 100, 7_600)
@@ -103,9 +103,9 @@ def test_calls_on_the_side_are_no_turns(store):
 
 def test_a_session_with_fewer_than_two_requests_has_no_trace(store):
     session = Session.create(store)
-    assert stored_trace(store, session.id) is None
+    assert read_stored_trace(store, session.id) is None
     booked(store, session, (1.0, 5_000, 70, "turn"))
-    assert stored_trace(store, session.id) is None
+    assert read_stored_trace(store, session.id) is None
 
 
 def test_a_window_without_room_is_refused():

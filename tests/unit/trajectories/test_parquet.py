@@ -88,6 +88,7 @@ def test_columns_types_metadata_and_row_groups_stay(tmp_path):
     assert compressed >= 4
 
 
+@pytest.mark.outside  # takes long
 def test_chat_messages_with_nested_calls_and_turns_spelled_as_json(tmp_path):
     chats = [chat_row(number, 7_000) for number in range(1, 4)]
     nested, spelled = tmp_path / "nested.parquet", tmp_path / "spelled.parquet"

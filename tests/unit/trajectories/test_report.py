@@ -16,6 +16,8 @@ from penstock.trajectories.report import FigureSpread, ReportFacts, ReportFigure
 from penstock.trajectories.run import Run, SerialEngine, run
 from penstock.trajectories.shards import ShardJob, ShardResult, cut_lines
 
+pytestmark = pytest.mark.outside  # runs that take long
+
 JOB = ShardJob(options=TrajectoryOptions(target_tokens=400, summary_tokens=150, system_note=True))
 HOSTILE = (
     "</td></table></style><script>alert(1)</script><img src='https://tracker.invalid/x.png'>"
@@ -79,7 +81,7 @@ def row(number, exchanges):
 
 
 def data(count=60):
-    lines = [row(number, number % 30) for number in range(count)]
+    lines = [row(number, number % 30 if number < 60 else 1) for number in range(count)]
     lines[3] = lines[3].replace(b"At once.", b"At once. " + b"Here is all that I know. " * 90)
     lines[7] = b'{"broken <b>\n'
     lines[11] = b"\n"
@@ -105,7 +107,6 @@ def reported(tmp_path_factory):
     return text, Page(text), json.loads((folder / "m.json").read_bytes())
 
 
-@pytest.mark.outside
 def test_its_figures_are_those_of_the_metrics(reported):
     _, page, metrics = reported
     totals = metrics["totals"]
@@ -114,6 +115,11 @@ def test_its_figures_are_those_of_the_metrics(reported):
     assert page.figures["tokens-after"] == totals["tokens_after"]
     assert page.figures["total-ratio"] == totals["ratio"]
     assert page.figures["still-over"] == totals["still_over_limit"] > 0
+    over = totals["still_over_limit"]
+    unchanged = totals["outcomes"].get("not_compressible", 0)
+    within = totals["outcomes"]["compressed"] - (over - unchanged)  # as the command counts them
+    assert f"{within} were compressed to the target, {over} are still over it." in page.text
+    assert f"{over - unchanged} of them are still over the target" in page.text or over == unchanged
     assert page.figures["unread"] == 1
     assert page.figures["seconds"] == metrics["seconds"]
     assert page.figures["cost"] == 0
@@ -135,7 +141,7 @@ def test_it_needs_nothing_and_runs_nothing(reported):
     assert not tags & {"script", "link", "img", "iframe", "object", "embed", "base", "form", "use", "image"}
     for _, attrs in page.elements:
         assert not {"src", "srcset", "data", "action", "poster", "xlink:href"} & set(attrs)
-        assert not any(name.startswith("on") for name in attrs)
+        assert not any(name.startswith("on") or name == "style" for name in attrs)
     assert all(link.startswith("#") and link[1:] in page.ids for link in page.links)
     style = text.partition("<style>")[2].partition("</style>")[0]
     assert "url(" not in style
@@ -155,7 +161,7 @@ def test_it_can_be_read_by_everybody(reported):
     assert page.count("table") == page.count("caption") == page.count("thead")
     assert page.count("section") == page.count("h2")
     assert all(attrs.get("scope") for tag, attrs in page.elements if tag == "th")
-    charts = [attrs for tag, attrs in page.elements if tag == "svg"]
+    charts = [attrs for tag, attrs in page.elements if tag == "svg" and "aria-hidden" not in attrs]
     assert len(charts) == 3
     assert all(attrs["role"] == "img" and attrs["aria-label"] for attrs in charts)
 
@@ -176,7 +182,6 @@ def test_texts_of_the_data_set_are_shown_as_they_are_and_secrets_are_not(reporte
     assert "may be replaced by a summary" in page.text  # the note in the system turn, on the right side alone
 
 
-@pytest.mark.outside
 def test_it_is_the_same_whatever_the_order_of_the_shards(tmp_path):
     from penstock.trajectories.shards import Shard, compress_shard
 
@@ -218,8 +223,9 @@ def facts(totals):
     )
 
 
-@pytest.mark.outside
-def test_a_run_that_was_stopped_and_resumed_reports_every_row(tmp_path):
+def test_a_run_that_was_stopped_and_resumed_reports_every_row(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.trajectories.run.SHARD_BYTES", 1 << 17)  # so that there are several
+
     class Failing:
         def run(self, shards, job):
             for number, one in enumerate(SerialEngine().run(shards, job)):
@@ -253,7 +259,6 @@ def test_a_dry_run_and_an_empty_input_have_a_page_too(tmp_path):
     assert "No row could be read." in page.text
 
 
-@pytest.mark.outside
 def test_what_it_holds_does_not_grow_with_the_rows():
     figures, totals = ReportFigures(), Totals()
     chance = random.Random(1)

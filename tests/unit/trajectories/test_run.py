@@ -21,6 +21,13 @@ pytestmark = pytest.mark.outside
 
 OPTIONS = TrajectoryOptions(target_tokens=400, summary_tokens=150)
 JOB = ShardJob(options=OPTIONS)
+ROWS = 75
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch):
+    """An eighth of the usual size, so that few rows make several shards."""
+    monkeypatch.setattr("penstock.trajectories.run.SHARD_BYTES", 1 << 17)
 
 
 def row(number, exchanges):
@@ -50,7 +57,7 @@ class Backwards:
 def done(folder, engine=None, **changes):
     source = folder / "in.jsonl"
     if not source.exists():
-        source.write_bytes(data(600))
+        source.write_bytes(data(ROWS))
     wanted = Run(source=source, target=folder / "out.jsonl", job=JOB, workers=1)
     return run(msgspec.structs.replace(wanted, **changes), engine)
 
@@ -59,13 +66,13 @@ def done(folder, engine=None, **changes):
 def test_rows_and_metrics_are_in_the_order_of_the_input_whatever_the_engine_does(dry, tmp_path):
     target = None if dry else tmp_path / "out.jsonl"
     finished = done(tmp_path, Backwards(), target=target, metrics=tmp_path / "m.json")
-    assert finished.totals.rows == 600
+    assert finished.totals.rows == ROWS
     metrics = json.loads((tmp_path / "m.json").read_bytes())
-    assert [one["row"] for one in metrics["rows"]] == list(range(1, 601))
+    assert [one["row"] for one in metrics["rows"]] == list(range(1, ROWS + 1))
     assert metrics["totals"]["outcomes"] == finished.totals.outcomes
     if not dry:
         ids = [json.loads(line)["id"] for line in (tmp_path / "out.jsonl").read_bytes().splitlines()]
-        assert ids == list(range(600))
+        assert ids == list(range(ROWS))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "m.json"] + ["out.jsonl"] * (
         not dry
     )
@@ -86,9 +93,9 @@ def test_an_engine_that_fails_leaves_its_shards_and_another_goes_on(tmp_path):
     with pytest.raises(SettingsError, match="--resume"):
         done(tmp_path)
     finished = done(tmp_path, LocalEngine(1), resume=True, metrics=tmp_path / "m.json")
-    assert 0 < finished.resumed_rows < 600
-    assert finished.totals.rows == 600
-    assert len(json.loads((tmp_path / "m.json").read_bytes())["rows"]) == 600
+    assert 0 < finished.resumed_rows < ROWS
+    assert finished.totals.rows == ROWS
+    assert len(json.loads((tmp_path / "m.json").read_bytes())["rows"]) == ROWS
     resumed = (tmp_path / "out.jsonl").read_bytes()
     done(tmp_path, target=tmp_path / "again.jsonl")
     assert (tmp_path / "again.jsonl").read_bytes() == resumed
@@ -118,7 +125,7 @@ def test_an_input_that_changed_is_not_gone_on_with(tmp_path):
 
     with pytest.raises(RunBroken):
         done(tmp_path, Failing())
-    (tmp_path / "in.jsonl").write_bytes(data(601))
+    (tmp_path / "in.jsonl").write_bytes(data(ROWS + 1))
     with pytest.raises(SettingsError, match="files"):
         done(tmp_path, resume=True)
 
@@ -134,7 +141,7 @@ def test_a_part_that_was_damaged_is_noticed_and_done_again_when_it_is_gone(tmp_p
     with pytest.raises(RunBroken, match=r"00000000\.part is damaged"):
         done(tmp_path, Last())
     (tmp_path / "out.jsonl.parts" / "00000000.part").unlink()
-    assert done(tmp_path, resume=True).totals.rows == 600
+    assert done(tmp_path, resume=True).totals.rows == ROWS
     assert b"Odder" not in (tmp_path / "out.jsonl").read_bytes()
 
 
@@ -204,7 +211,7 @@ def test_what_a_process_loads_is_not_booked_on_its_first_row():
 def test_it_is_at_its_end_when_the_last_shard_is_done_in_whatever_order(tmp_path):
     shares = []
     source = tmp_path / "in.jsonl"
-    source.write_bytes(data(600))
+    source.write_bytes(data(ROWS))
     wanted = Run(source=source, target=tmp_path / "out.jsonl", job=JOB, workers=1)
     run(wanted, Backwards(), on_progress=lambda progress: shares.append(progress.read_bytes))
     assert len(shares) > 1
