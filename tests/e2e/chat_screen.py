@@ -15,6 +15,7 @@ import time
 import pyte
 from tests.e2e.cli_process import COMMAND, environment
 
+_BRACKETED_PASTE = 2004 << 5  # as the emulator numbers private modes
 ENTER, ALT_ENTER, CTRL_C, CTRL_D, TAB, ESCAPE = "\r", "\x1b\r", "\x03", "\x04", "\t", "\x1b"
 
 
@@ -80,34 +81,51 @@ class ChatScreen:
         self.type(line, ENTER)
 
     def paste(self, text):
-        """As terminals hand over what was pasted."""
-        self.type(f"\x1b[200~{text}\x1b[201~".replace("\n", "\r"))
+        """As terminals hand over what was pasted: between marks if the program has asked for them, else as if typed."""
+        marked = self.takes_pastes
+        self.type((f"\x1b[200~{text}\x1b[201~" if marked else text).replace("\n", "\r"))
+
+    @property
+    def takes_pastes(self):
+        return _BRACKETED_PASTE in self.screen.mode
 
     def resize(self, columns, rows=24):
+        y, removed = self.screen.cursor.y, max(0, self.screen.lines - rows)
         self.screen.resize(rows, columns)
+        self.screen.cursor.y = max(
+            0, y - removed
+        )  # the emulator takes rows off the top and leaves the cursor behind
         self._size(self.master, columns, rows)
 
     @staticmethod
     def _size(descriptor, columns, rows):
         fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def wait(self, pattern, seconds=15):
+    def wait(self, pattern, seconds=60):
         """Read until the screen, or what scrolled away above it, matches."""
-        self._until(lambda: re.search(pattern, self.everything), f"{pattern!r} to be shown", seconds)
+        self.wait_for(lambda: re.search(pattern, self.everything), f"{pattern!r} to be shown", seconds)
 
-    def wait_idle(self, seconds=15):
+    def wait_idle(self, seconds=60):
         """Read until the prompt is there and empty, with the status line below it."""
-        self._until(
+        self.wait_for(
             lambda: re.search(r"^› *\n+[^\n]* of [^\n]*\Z", self.text, re.MULTILINE), "the prompt", seconds
         )
 
-    def wait_end(self, seconds=15):
+    def wait_quiet(self, seconds=0.3):
+        """Read until nothing has come for so long: what was typed has been taken."""
+        read = -1
+        while read < len(self.raw):
+            read = len(self.raw)
+            self._read(seconds)
+
+    def wait_end(self, seconds=60):
         """Read until the process has ended; its exit code."""
-        self._until(lambda: self.process.poll() is not None, "the end", seconds)
+        self.wait_for(lambda: self.process.poll() is not None, "the end", seconds)
         self._read(0.1)
         return self.process.returncode
 
-    def _until(self, reached, what, seconds):
+    def wait_for(self, reached, what, seconds=60):
+        """Read until `reached` says so."""
         limit = time.monotonic() + seconds
         while not reached():
             if time.monotonic() > limit:

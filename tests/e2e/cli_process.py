@@ -15,7 +15,10 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
 
+from penstock import __file__ as _package
+
 COMMAND = str(Path(sys.executable).parent / "penstock")
+SOURCE = str(Path(_package).parents[1])
 _SECONDS = 120
 _READ_AT_START = ("PYTHON", "LANG", "LC_")  # Python reads these before anything runs
 
@@ -31,7 +34,14 @@ class Ran(NamedTuple):
 
 
 def environment(**more: str) -> dict[str, str]:
-    return {"PATH": os.defpath, "HOME": "/nonexistent", "LANG": "C.UTF-8", **more}
+    """Nothing of the caller's, but a command runs the code that the tests import, wherever it was installed from."""
+    return {
+        "PATH": os.defpath,
+        "HOME": "/nonexistent",
+        "LANG": "C.UTF-8",
+        "PYTHONPATH": SOURCE,
+        **more,
+    }
 
 
 def penstock(*args: str | Path, stdin: bytes = b"", cwd: Path | None = None, **env: str) -> Ran:
@@ -101,7 +111,7 @@ def _command_server() -> socket.socket:
 
     def end() -> None:
         ours.close()
-        server.communicate(timeout=10)
+        server.communicate(timeout=60)
 
     atexit.register(end)
     return ours

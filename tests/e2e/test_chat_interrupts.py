@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from tests.e2e.chat_screen import CTRL_C
+from tests.e2e.chat_screen import CTRL_C, CTRL_D, ENTER
 from tests.e2e.chat_stage import calling, stage
 
 from penstock.providers.exchange import Called
@@ -93,6 +93,35 @@ def test_what_is_typed_during_a_turn_waits_for_its_end(tmp_path):
         assert chat.everything.count("typed ahead") == 1  # what showed meanwhile is gone
 
 
+def test_a_paste_during_a_turn_stays_one_input_and_waits_for_enter(tmp_path):
+    script = [
+        Reply("slow " * 20, chunk_delay_seconds=0.1),
+        Reply("more " * 20, chunk_delay_seconds=0.1),
+        "Third.",
+    ]
+    with stage(tmp_path, script) as at, at.screen() as chat:
+        chat.wait_idle()
+        chat.say("first")
+        chat.wait("slow slow")
+        chat.paste("def f():\n    return 1\n\nprint(f())")
+        chat.type(" # what is it?")
+        chat.wait(r"› print\(f\(\)\) # what is it\?\n\ngpt-4.1")
+        chat.wait("slow\n\n› def f")  # the turn is over: it stands in the prompt, not sent
+        assert len(at.server.received) == 1
+        chat.type(ENTER)
+        chat.wait("more more")
+        pasted = "def f():\n    return 1\n\nprint(f()) # what is it?"
+        assert at.server.received[1].body["messages"][-1]["content"] == pasted
+        chat.paste("a\nb")
+        chat.type(ENTER)
+        chat.wait("Third.")
+        assert at.server.received[2].body["messages"][-1]["content"] == "a\nb"
+        chat.wait_idle()
+        chat.type(CTRL_D)
+        assert chat.wait_end() == 0
+        assert not chat.takes_pastes  # the terminal is left as it was
+
+
 def test_typed_before_the_question_is_no_answer(tmp_path):
     script = [
         Reply("", calls=(Called("c", "terminal", '{"command": "touch made"}'),), delay_seconds=1.0),
@@ -108,3 +137,41 @@ def test_typed_before_the_question_is_no_answer(tmp_path):
         assert not (at.work / "made").exists()
         chat.type("n")
         chat.wait("Ok.")
+
+
+def test_no_key_but_those_of_the_question_answers_it(tmp_path):
+    keys = [chr(at) for at in range(1, 32) if chr(at) not in "\x03\x04\x1b"]  # Ctrl-C, Ctrl-D and Esc mean no
+    with (
+        stage(tmp_path, [calling("", "terminal", '{"command": "touch made"}'), "Ok."]) as at,
+        at.screen() as chat,
+    ):
+        chat.wait_idle()
+        chat.say("Go.")
+        chat.wait("allow this")
+        chat.wait_quiet()
+        for key in [*keys, "x", "\x1b[A", "\x1b[3~"]:
+            chat.type(key)
+        chat.paste("yes")
+        chat.wait_quiet()
+        assert chat.process.poll() is None, chat.text
+        assert not (at.work / "made").exists()
+        chat.type("y")
+        chat.wait("Ok.")
+        assert (at.work / "made").exists()
+        assert "search" not in chat.text
+
+
+def test_ctrl_c_at_a_question_refuses_and_stops_the_turn(tmp_path):
+    script = [calling("", "terminal", '{"command": "touch made"}'), "Fine."]
+    with stage(tmp_path, script) as at, at.screen() as chat:
+        chat.wait_idle()
+        chat.say("Go.")
+        chat.wait("allow this")
+        chat.wait_quiet()
+        chat.type(CTRL_C)
+        chat.wait(r"✗ terminal touch made → stopped\nstopped; the conversation is kept")
+        chat.wait_idle()
+        assert len(at.server.received) == 1
+        assert not (at.work / "made").exists()
+        chat.say("And now?")
+        chat.wait("Fine.")  # the provider checks that the call has a result

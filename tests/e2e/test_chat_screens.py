@@ -17,6 +17,9 @@ def counts_masked(text):
     shown = re.sub(r", waited [\d.]+\ss", "", re.sub(r"[█▏▎▍▌▋▊▉]+", "█", text))
     shown = re.sub(r"(?<=compressed 6 messages: )[^;]+", "SO MANY", shown)
     shown = re.sub(r"\d[\d,.]*%", "N%", shown)
+    shown = shown.replace(
+        "at least $", "$"
+    )  # where a preparation was broken off, as the machine's speed decides
     shown = re.sub(r"\b\d[\d,]*(?= +N%| tokens| of 32|\b(?= *→))", "N", shown)
     shown = re.sub(r"[━─]+┼[━─]*", "━━┼──", shown)
     return re.sub(r" {2,}(?=N)", "  ", shown)

@@ -11,7 +11,10 @@ from tests.e2e.chat_screen import CTRL_C, CTRL_D, ChatScreen
 from tests.e2e.chat_stage import calling, stage
 from tests.e2e.cli_process import COMMAND, environment, penstock
 
+from penstock.cli.chat.model import ModelRoute, keep_route
 from penstock.local import missing
+from penstock.sessions.session import Session
+from penstock.stores.store import open_store
 
 _WITHOUT = """
 import importlib.util as util, sys
@@ -137,6 +140,33 @@ def test_the_banner_stands_before_anything_slow_and_what_is_typed_meanwhile_is_n
     with stage(tmp_path, ["Heard."]) as at:
         command = (sys.executable, "-c", _LOADED)
         with ChatScreen(*at.args(), command=command, cwd=at.work, HOME=str(tmp_path)) as chat:
+            chat.wait(r"penstock \d")
             chat.say("early words")
             chat.wait(r"penstock \d\S+ before the agent: True\ngpt-4.1")
             chat.wait("› early words\n\nHeard.")
+            assert chat.everything.count("early words") == 1  # the terminal itself showed nothing of it
+
+
+def test_an_address_that_only_the_store_names_is_asked_about_before_anything_is_sent(tmp_path):
+    url = f"sqlite:///{tmp_path}/s.db"
+    store = open_store(url)
+    session = Session.create(store, model="gpt-4.1")
+    session.append([{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello!"}])
+    keep_route(store, session.row, ModelRoute("openai", "https://stranger.invalid/v1"))
+    store.close()
+    resume = ("--resume", "--store", url)
+    home = {"HOME": str(tmp_path), "OPENAI_API_KEY": "not-a-real-key"}
+    with ChatScreen(*resume, columns=200, **home) as chat:
+        chat.wait("stranger.invalid")
+        chat.wait("Go on there")
+        chat.say("n")
+        assert chat.wait_end() == 2
+        assert "--base-url" in chat.text
+    with ChatScreen(*resume, columns=200, **home) as chat:
+        chat.wait("Go on there")
+        chat.say("y")
+        chat.wait_idle()
+        chat.say("/model")
+        chat.wait("openai, at stranger.invalid")
+        chat.type(CTRL_D)
+        assert chat.wait_end() == 0

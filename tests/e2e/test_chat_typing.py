@@ -59,6 +59,36 @@ def test_a_difference_is_shown_before_it_is_written_and_no_means_no(tmp_path):
         assert (tmp_path / "work" / "a.txt").read_text() == "one\ntwo\nthree\n"
 
 
+def test_what_is_allowed_in_a_project_is_not_asked_in_the_next_chat_until_it_is_taken_back(tmp_path):
+    run = calling("", "terminal", '{"command": "echo made"}')
+    home = tmp_path / "home"  # the work is not in it
+    home.mkdir()
+    with stage(tmp_path, [run, "One.", run, "Two.", run, "Three."]) as at:
+        with at.screen(HOME=str(home), columns=60, rows=20) as chat:
+            chat.wait_idle()
+            chat.say("Go.")
+            chat.wait(r"allow this\? .y.es, .a.lways in this session, always in")
+            chat.type("p")
+            chat.wait("allowed in this project")
+            chat.wait("One.")
+        with at.screen(HOME=str(home), columns=60, rows=20) as chat:
+            chat.wait_idle()
+            chat.say("Again.")
+            chat.wait("Two.")
+            assert "wants to run" not in chat.everything
+            chat.wait_idle()
+            chat.say("/approvals")
+            chat.wait(r"  1  terminal\(echo made\)")
+            chat.wait_idle()
+            chat.say("/approvals forget 1")
+            chat.wait(r"will ask again before terminal\(echo made\)")
+            chat.wait_idle()
+            chat.say("And again.")
+            chat.wait("allow this")
+            chat.type("n")
+            chat.wait("Three.")
+
+
 def test_history_is_private_and_comes_back(tmp_path):
     with stage(tmp_path, ["One."]) as at:
         with at.screen() as chat:
@@ -77,4 +107,4 @@ def test_history_is_private_and_comes_back(tmp_path):
             chat.type(CTRL_C)
             chat.type("/se", TAB)
             chat.wait(r"/search QUERY +search all")
-            chat.wait(r"/sessions +list conversations")
+            chat.wait(r"/sessions .WORDS. +list conversations")

@@ -21,6 +21,7 @@ from tests.e2e.cli_process import (
     work,
 )
 
+import penstock as package
 from penstock import __version__
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "long_session.json"
@@ -78,7 +79,9 @@ class TestWriting:
             [COMMAND, "compress", session, "--target-tokens", "600", "-o", out],
             capture_output=True,
             text=True,
-            env=environment(),
+            env=environment(
+                PYTHONDONTWRITEBYTECODE="1"
+            ),  # whose files would be cut off, and break every later start
             check=False,
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512)),
         )
@@ -149,11 +152,13 @@ class TestUsage:
     @pytest.mark.parametrize(
         ("args", "words"),
         [
-            ((), ("COMMAND", "penstock --help")),
             (("compres", "x"), ("compres", "compress")),
             (("compress",), ("FILE", "penstock compress --help")),
             (("compress", "x", "--dialect", "gemini"), ("--dialect", "gemini", "sharegpt")),
-            (("compress", "x", "--target-tokens", "5", "--context-length", "9"), ("not allowed with",)),
+            (
+                ("compress", "x", "--target-tokens", "5", "--context-length", "9"),
+                ("cannot be combined with",),
+            ),
             (("compress", "x", "--target-tokens", "-5"), ("--target-tokens",)),
             (("compress", "x", "--target", "5"), ("--target",)),
             (("compress", "x", "--set", "threshold"), ("KEY=VALUE",)),
@@ -174,6 +179,12 @@ class TestUsage:
         assert ran.code == 2
         assert ran.err.startswith("Traceback")
         assert ran.err.splitlines()[-1].startswith("penstock: ")
+
+
+def test_a_command_runs_the_code_that_these_tests_import():
+    script = "import penstock; print(penstock.__file__)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment(), check=True)
+    assert done.stdout.decode().strip() == package.__file__
 
 
 _LOADED = """

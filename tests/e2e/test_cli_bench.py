@@ -183,7 +183,7 @@ def test_recall_stands_beside_money_for_imported_sessions(tmp_path):
 def test_mistakes_are_answered_in_one_line(traces, tmp_path):
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"id": "a", "requests": [[1, 2, 3]]}\n')
-    assert_one_clear_error(penstock("bench", "replay", "--traces", bad), "bad.jsonl", "no trace", "line 1")
+    assert_one_clear_error(penstock("bench", "replay", "--traces", bad), "bad.jsonl", "not a trace", "line 1")
     few = ("bench", "replay", "--traces", traces)
     assert_one_clear_error(penstock(*few, "--window", "40k"), "40,000", "48,000")
     assert_one_clear_error(penstock(*few, "--model", "nobody-knows-it"), "nobody-knows-it", "--model")

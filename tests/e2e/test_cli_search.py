@@ -83,6 +83,32 @@ def test_one_conversation_is_searched_alone(store):
     assert "nothing found" in store("search", "wombat", "--session", session[:6]).text
 
 
+def test_a_search_is_kept_to_a_role_and_a_time_and_says_who_spoke(store):
+    asked = ("search", "wombat", "--json")
+    assert [one["role"] for one in json.loads(store(*asked, "--role", "assistant").out)] == ["assistant"]
+    assert json.loads(store(*asked, "--role", "tool").out) == []
+    assert json.loads(store(*asked, "--since", "2d").out)
+    assert json.loads(store(*asked, "--since", "2999-01-01").out) == []
+    assert json.loads(store(*asked, "--path", "src/zoo/wombat_house.py").out)
+    assert json.loads(store(*asked, "--tool", "terminal").out) == []
+    assert "  user  " in store("search", "wombat", "--role", "user").text
+
+
+def test_what_several_conversations_say_alike_is_one_hit(store):
+    opened = open_store(store.url)
+    for place in ("north", "south", "west"):
+        session = Session.create(opened)
+        session.append(
+            [
+                {"role": "user", "content": f"go {place}"},
+                {"role": "assistant", "content": "the numbat is awake"},
+            ]
+        )
+    opened.close()
+    (hit,) = json.loads(store("search", "numbat", "--json").out)
+    assert "the numbat is awake" in hit["excerpt"]
+
+
 def test_an_imported_file_is_found_at_once(store, tmp_path):
     file = tmp_path / "work.json"
     file.write_bytes(encoded([*work(), {"role": "user", "content": "remember the heliotrope"}]))
@@ -95,6 +121,7 @@ def test_an_imported_file_is_found_at_once(store, tmp_path):
     [
         (("search",), "QUERY"),
         (("search", "x", "--limit", "0"), "--limit"),
+        (("search", "x", "--since", "soon"), "--since"),
         (("search", "x", "--session", "nobody"), "no conversation has the id 'nobody'"),
         (("sessions", "show", "nobody", "--handle", "m1"), "no conversation has the id"),
     ],

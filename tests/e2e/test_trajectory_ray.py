@@ -1,7 +1,7 @@
 """`penstock trajectories --engine ray` on a real cluster of several processes: the same bytes, whatever happens to it.
 
-With PENSTOCK_CLUSTER set, it is also a cluster of several nodes, to which more happens, and one that people start:
-`make soak` does that.
+With PENSTOCK_CLUSTER set, runs are also stopped and resumed, a model writes, and there is a cluster of several nodes, to which
+more happens, and one that people start: `make soak` does that. Starting a cluster takes half a minute of all cores.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ TARGET = ("--target-tokens", "3000", "--summary-tokens", "400")
 LONG = bool(os.environ.get("PENSTOCK_CLUSTER"))
 HAS_RAY = all(importlib.util.find_spec(name) for name in ("ray", "pandas"))
 needs_ray = pytest.mark.skipif(not HAS_RAY, reason="Ray Data is not installed: pip install 'ray[data]'")
+takes_long = pytest.mark.skipif(not LONG, reason="takes long: `make soak`")
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +170,7 @@ def test_several_processes_make_the_same_files_as_the_local_engine_one_killed_an
 
 
 @needs_ray
+@takes_long
 def test_stopped_and_resumed_with_a_worker_killed_on_the_way_it_ends_in_the_same_file(ray_runs, rows):
     seen, folder = ray_runs[0]["stopped"], ray_runs[1]
     assert seen["killed"]
@@ -180,6 +182,7 @@ def test_stopped_and_resumed_with_a_worker_killed_on_the_way_it_ends_in_the_same
 
 
 @needs_ray
+@takes_long
 def test_a_worker_that_is_killed_while_a_model_writes_has_no_row_written_twice(ray_runs):
     seen, folder = ray_runs[0]["model"], ray_runs[1]
     assert seen["outcomes"] == {"compressed": 10}, seen["reasons"]
@@ -189,6 +192,7 @@ def test_a_worker_that_is_killed_while_a_model_writes_has_no_row_written_twice(r
 
 
 @needs_ray
+@takes_long
 def test_a_file_that_cannot_be_read_is_told_in_our_own_words(ray_runs):
     (told,), folder = ray_runs[0]["broken"], ray_runs[1]
     assert told.startswith("broken.jsonl.gz cannot be read further than row ")
@@ -197,6 +201,7 @@ def test_a_file_that_cannot_be_read_is_told_in_our_own_words(ray_runs):
 
 
 @needs_ray
+@takes_long
 def test_a_dataset_of_ones_own_has_the_same_rows(ray_runs):
     found, folder = ray_runs[0]["dataset"], ray_runs[1]
     with (folder / "out.jsonl").open("rb") as lines:
@@ -222,7 +227,7 @@ def unused_port():
 
 
 @needs_ray
-@pytest.mark.skipif(not LONG, reason="takes long: `make soak`")
+@takes_long
 def test_a_cluster_that_people_start_is_used_and_goes_on(rows, tmp_path):
     source, port = tmp_path / "in.jsonl", unused_port()
     source.write_bytes(lines_of(rows[:24]))
@@ -257,7 +262,7 @@ def test_a_cluster_that_people_start_is_used_and_goes_on(rows, tmp_path):
 
 
 @needs_ray
-@pytest.mark.skipif(not LONG, reason="takes long: `make soak`")
+@takes_long
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are watched through /proc")
 def test_several_nodes_make_the_same_file_while_nodes_and_processes_go_away_and_by_their_address(
     rows, tmp_path
@@ -295,7 +300,7 @@ def test_several_nodes_make_the_same_file_while_nodes_and_processes_go_away_and_
 
 
 @needs_ray
-@pytest.mark.skipif(not LONG, reason="takes long: `make soak`")
+@takes_long
 def test_an_interruption_ends_the_cluster_too_and_another_engine_goes_on(rows, tmp_path):
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_bytes(lines_of(rows) * 10)

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import shutil
 
 import pytest
 from benchmarks.trajectory_rows import sharegpt_row
+from chromium import NEEDS_CHROMIUM, start_chromium
 from cli_process import penstock
 
-BROWSER = next(
-    filter(
-        None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell"))
-    ),
-    None,
-)
-pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="playwright is not installed"),
-    pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine"),
-]
-QUIET = (
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *("--no-first-run", "--disable-gpu", "--no-sandbox"),
-)
+pytestmark = NEEDS_CHROMIUM
 CONTRAST = """() => {
   const light = c => { const v = c.map(x => (x /= 255) <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4);
                        return .2126 * v[0] + .7152 * v[1] + .0722 * v[2]; };
@@ -68,7 +54,7 @@ def browser():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=BROWSER, args=list(QUIET))
+        browser = start_chromium(playwright)
         yield browser
         browser.close()
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.accounts.conversations import find_conversation, iterate_conversations
-from penstock.accounts.display import format_money
+from penstock.accounts.display import format_money, shorten_count
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import Screen, align, printable, screen_of, wrap
 from penstock.cli.source import read_bytes, settings_of
@@ -29,11 +29,10 @@ from penstock.measure.prices import Unknown, price_of
 from penstock.measure.wording import pluralise
 from penstock.planning.economics import Caching, PriceTerms, terms_of
 from penstock.replay.bills import Case, course_of
-from penstock.replay.compare import PolicyOutcome, compare, has_room
 from penstock.replay.lookups import PLACES, Lookups, look_up
 from penstock.replay.needles import Recalled
-from penstock.replay.policies import GATED, POLICIES, RULE
-from penstock.replay.traces import Trace, read_traces, stored_trace, turns_of
+from penstock.replay.policies import GATED, POLICIES, RULE, PolicyOutcome, compare, has_room
+from penstock.replay.traces import Trace, read_stored_trace, read_traces, turns_of
 from penstock.transfer.reading import read_recorded
 
 if TYPE_CHECKING:
@@ -251,7 +250,7 @@ def _trace_store(args: argparse.Namespace, store: Store) -> tuple[list[Trace], i
         ids = [find_conversation(store, args.session).id]
     else:
         ids = [row.tip.id for row in islice(iterate_conversations(store), args.limit)]
-    found = [stored_trace(store, session_id) for session_id in ids]
+    found = [read_stored_trace(store, session_id) for session_id in ids]
     traces = [trace for trace in found if trace is not None]
     models = Counter(row.model for trace in traces for row in turns_of(store, trace.id)).most_common()
     used = next((name for name, _ in models if name and price_of(name) is not None), "")
@@ -279,7 +278,7 @@ def replay_lines(found: Replay, screen: Screen) -> Iterator[str]:
         yield f"{case.summary_tokens:,} of them are written by a model that reads the cached prompt"
     for window, count in {one.case.window_tokens: one.without_room for one in found.cases}.items():
         if count:
-            yield f"{pluralise(count, 'session')} left out of {_short(window)}: no room beside the static prefix"
+            yield f"{pluralise(count, 'session')} left out of {shorten_count(window)}: no room beside the static prefix"
     for caching in dict.fromkeys(one.caching for one in found.cases):
         own = [one for one in found.cases if one.caching == caching]
         terms = own[0].case.terms
@@ -299,7 +298,7 @@ def _table(cases: Sequence[ReplayCase], recall: Mapping[str, Recalled], screen: 
     single = len(cases) == 1
     headings = ["compacted"]
     for case in cases:
-        headings += [f"{_short(case.case.window_tokens)} sent", "cost", "share"]
+        headings += [f"{shorten_count(case.case.window_tokens)} sent", "cost", "share"]
     headings += (["compactions"] if single else []) + (["recall"] if recall else [])
     rows = [headings]
     for at, outcome in enumerate(cases[0].outcomes):
@@ -325,16 +324,9 @@ def _promise(cases: Sequence[ReplayCase]) -> str:
         by_name = {outcome.policy: outcome for outcome in case.outcomes}
         rule, gated = by_name[RULE], by_name[GATED]
         counts.append(
-            f"{_short(case.case.window_tokens)}: {rule.dearer:,} by the rule, {gated.dearer:,} gated, of {gated.below:,}"
+            f"{shorten_count(case.case.window_tokens)}: {rule.dearer:,} by the rule, {gated.dearer:,} gated, of {gated.below:,}"
         )
     return f"sessions that fit but cost more than without compaction: {'; '.join(counts)}"
-
-
-def _short(tokens: int) -> str:
-    for unit, name in ((_MILLION, "m"), (1_000, "k")):
-        if tokens >= unit:
-            return f"{tokens / unit:g}{name}"
-    return str(tokens)
 
 
 def _millions(tokens: int) -> str:

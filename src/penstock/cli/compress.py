@@ -148,9 +148,11 @@ def report_lines(given: Given, args: argparse.Namespace, result: Compressed, scr
         window = resolve_window(given.model, configured=given.settings.model.window_of(given.model))
         if args.target_tokens is None and args.context_length is None and window.source == "default":
             counted += f", for a window of {window.tokens:,} tokens: --context-length sets it"
-        yield from _label("model", f"nothing is known of {printable(given.model)!r}: {counted}", screen)
+        yield from _label("model", f"unknown model {printable(given.model)!r}: {counted}", screen)
     if result.receipt.summarised and not result.receipt.handoff_tokens:
-        yield from _label("note", "no room for a handoff: nothing says what was summarised", screen)
+        yield from _label(
+            "note", "no room for a handoff: nothing tells the agent what was summarised", screen
+        )
     beside = _beside(given)
     if beside:
         what = " and ".join(

@@ -103,7 +103,7 @@ def _entries(given: Given, result: Compressed) -> list[VerdictEntry]:
 
 
 def _cells(entries: Sequence[VerdictEntry], screen: Screen) -> list[list[str]]:
-    """The columns of the heading and of each line but for the reason; tools where there is room for them."""
+    """Returns the columns of the heading and of each line but for the reason; tools where there is room for them."""
     sizes = _sizes(entries, screen.arrow)
     names = [_names(entry) for entry in entries]
     fixed = align(
@@ -138,7 +138,7 @@ def _names(entry: VerdictEntry) -> tuple[str, str, str]:
 
 
 def _sizes(entries: Sequence[VerdictEntry], arrow: str) -> list[str]:
-    """The tokens of the heading and of each line: before, and after where that is something else."""
+    """Returns the tokens of the heading and of each line: before, and after where that is something else."""
     before = ["tokens", *(f"{entry.before:,}" for entry in entries)]
     after = ["", *(f"{entry.after:,}" if _is_changed(entry) else "" for entry in entries)]
     left, right = max(map(len, before)), max(map(len, after))

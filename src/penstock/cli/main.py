@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.options import carry_store
 from penstock.cli.parser import build_parser
+from penstock.cli.screen import complain
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ HOMES = {
     "explain": "explain:run",
     "tokens": "tokens:run",
     "chat": "chat:run",
+    "serve": "serve:run",
+    "dashboard": "dashboard:run",
+    "wrap": "wrap:run",
+    "mcp": "mcp:run",
     "trajectories": "trajectories:run",
     "sessions list": "sessions:run_list",
     "sessions show": "sessions:run_show",
@@ -39,6 +44,11 @@ HOMES = {
     "usage": "spending:run_usage",
     "insights": "spending:run_insights",
     "doctor": "setup:run_doctor",
+    "keys create": "keys:run_create",
+    "keys list": "keys:run_list",
+    "keys revoke": "keys:run_revoke",
+    "keys delete-data": "keys:run_delete_data",
+    "keys rotate-seal": "keys:run_rotate_seal",
     "bench recall": "bench:run_recall",
     "bench replay": "bench:run_replay",
     "engines": "setup:run_engines",
@@ -51,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code. Every failure is one line on standard error."""
     args = None
     try:
-        args = build_parser().parse_args(argv)
+        args = build_parser().parse_args(_ask_for_help(sys.argv[1:] if argv is None else argv))
         code = _run(args)
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where a full disk or a closed pipe can still be answered
@@ -63,6 +73,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the entry of the application: nothing may pass it as a traceback
         return _report(error, args)
     return code
+
+
+def _ask_for_help(argv: Sequence[str]) -> Sequence[str]:
+    """Returns the arguments; without any, and for `help COMMAND`, those that show help."""
+    if argv and argv[0] != "help":
+        return argv
+    return [*argv[1:], "--help"]
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -94,7 +111,7 @@ def _report(error: Exception, args: argparse.Namespace | None) -> int:
         import traceback  # noqa: PLC0415 - as above
 
         traceback.print_exception(error)
-    print(f"penstock: {carry_store(failure.text, args)}", file=sys.stderr)
+    complain(carry_store(failure.text, args))
     return failure.code
 
 

@@ -19,7 +19,9 @@ __all__ = [
     "add_store",
     "carry_store",
     "key_and_value",
+    "past_moment",
     "percentage",
+    "port_number",
     "seconds",
     "seed",
     "target",
@@ -36,6 +38,8 @@ _TOKENS = re.compile(
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
 _PERCENT = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?%", re.ASCII)
 _WHOLE_PERCENT = 100
+_AGO = re.compile(r"(\d{1,5}) ?([hdw])", re.IGNORECASE | re.ASCII).fullmatch
+_AGO_SECONDS = {"h": 3_600, "d": 86_400, "w": 7 * 86_400}
 _MOST = 1_000_000
 
 
@@ -47,7 +51,7 @@ class Share(NamedTuple):
 
 _ON_STORES = re.compile(
     r"\bpenstock (?:sessions (?:list|show|export|import|delete|expire|undo|pin|unpin)|bench (?:recall|replay)|search|usage|"
-    r"insights|doctor|chat)\b(?! --store)"
+    r"insights|doctor|chat|keys (?:create|list|revoke|delete-data|rotate-seal))\b(?! --store)"
 )
 _PASSWORD = re.compile(r"(://[^/@:]*):[^@]*@")
 
@@ -106,6 +110,29 @@ def whole_number(text: str) -> int:
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 8 else 0
     if not 1 <= number <= _MOST:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {_MOST:,}")
+    return number
+
+
+def past_moment(text: str) -> float:
+    """Reads a date in local time, or how long ago: hours, days or weeks. Returns seconds since 1970."""
+    import datetime as dt  # noqa: PLC0415 - only where it is asked for
+    import time  # noqa: PLC0415
+
+    if found := _AGO(text.strip()):
+        return time.time() - int(found[1]) * _AGO_SECONDS[found[2].lower()]
+    try:
+        return dt.datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time: give a date such as 2026-03-01, or 12h, 7d, 2w"
+        ) from None
+
+
+def port_number(text: str) -> int:
+    """Reads the number of a port; 0 stands for any free one."""
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else -1
+    if not 0 <= number <= 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: give a whole number from 0 to 65535")
     return number
 
 

@@ -82,7 +82,7 @@ def _explain_unknown(handle: str, number: int, numbered: NumberedInput, labels: 
     have = _runs(numbered)
     if number in numbered.added:
         return f"{shown} was added to repair the conversation and has no original; there are {have}"
-    if any(label.role == "handoff" for label in labels) and number and number < _newest(numbered):
+    if any(label.role == "handoff" for label in labels) and number and number < _find_newest(numbered):
         return (
             f"{shown} is not in this file, only in the one that it was compressed from: give that file "
             f"(here: {have})"
@@ -92,12 +92,12 @@ def _explain_unknown(handle: str, number: int, numbered: NumberedInput, labels: 
     return f"there is no original {shown!r} in this file; it has {have}"
 
 
-def _newest(numbered: NumberedInput) -> int:
+def _find_newest(numbered: NumberedInput) -> int:
     return max(filter(None, numbered.numbers), default=0)
 
 
 def _runs(numbered: NumberedInput) -> str:
-    """The numbers in few words: `m1, m58 to m63`."""
+    """Returns the numbers in few words: `m1, m58 to m63`."""
     runs = runs_of(sorted(filter(None, numbered.numbers)))
     return ", ".join(_run(first, last) for first, last in runs)
 
@@ -149,5 +149,5 @@ def _indent(arguments: str) -> str:
 
 
 def _visible(line: str) -> str:
-    """The line with escapes for what would move the cursor; a tab stays."""
+    """Returns the line with escapes for what would move the cursor; a tab stays."""
     return "\t".join(map(printable, line.removesuffix("\r").split("\t")))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import stat
 import sys
-import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli.screen import printable
+from penstock.loop.text_files import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +47,7 @@ def write_file(name: str, data: bytes) -> None:
             return
         _make_folder(path.parent)
         with _termination_unwinds():
-            _replace(path, data)
+            replace_file(path, data)
     except OSError as error:  # names the file that was given, not the temporary one
         raise OSError(error.errno, error.strerror, name) from error
 
@@ -77,31 +76,8 @@ def _clean_for_terminal(data: bytes) -> bytes:
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:  # would mislead: nobody asked for a folder
+    except FileExistsError:  # would mislead: a folder was not asked for
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
-
-
-def _replace(path: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:80]}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(_mode_for(path))
-        Path(temporary).replace(path)
-    except BaseException:  # an interruption must not leave the temporary file behind either
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _mode_for(path: Path) -> int:
-    """Returns the permissions that the file has, or that a new one would get."""
-    if path.exists():
-        return stat.S_IMODE(path.stat().st_mode)
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
 
 
 @contextmanager

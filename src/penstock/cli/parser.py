@@ -6,8 +6,10 @@ Nothing of the engine is imported here, so that help and mistakes are answered a
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from functools import cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock import __version__
@@ -19,14 +21,16 @@ from penstock.cli.options import (
     add_model_access,
     add_shared,
     add_store,
+    past_moment,
     percentage,
+    port_number,
     seconds,
     seed,
     target,
     token_count,
     whole_number,
 )
-from penstock.cli.screen import printable
+from penstock.cli.screen import complain, printable, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -36,7 +40,7 @@ __all__ = ["build_parser"]
 _EXAMPLES = """\
 examples:
   penstock compress session.json --target-tokens 20000 -o smaller.json
-  penstock compress session.json --target-tokens 20% --summary-model claude-haiku-4-5 -o smaller.json
+  penstock compress session.json --target-tokens 20% --summary-model gpt-5-mini
   cat session.jsonl | penstock compress - --context-length 200k > smaller.jsonl
   penstock explain session.json --target-tokens 20%
   penstock explain session.json --handle m14
@@ -45,23 +49,45 @@ examples:
   penstock sessions list
   penstock chat --resume
   git diff | penstock chat -p "Review this change."
-  penstock trajectories runs.jsonl.gz runs.15k.jsonl.gz --metrics runs.metrics.json
+  penstock serve --upstream https://api.openai.com/v1
+  penstock wrap claude
+  penstock trajectories runs.jsonl.gz runs.15k.jsonl.gz --report runs.html
 """
 
 _EXITS = """\
 exit codes:
-  0 done, or nothing to do                      3 the target is too small
-  1 a fault in Penstock, or found by doctor     130 interrupted
-  2 bad input, bad usage, or cannot write       141 the output pipe was closed
-  4 the model gave no answer (chat)
+  0 done, or nothing to do                    3 the target is too small
+  1 a fault in Penstock, or found by doctor   130 interrupted
+  2 bad input, bad usage, or cannot write     141 the output pipe was closed
+  4 the model gave no answer (chat)           any other: the client's own (wrap)
 """
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Fills prose to the width of the terminal; lines with blanks in front, or two in a row, stay as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines: list[str] = []
+        for is_prose, run in groupby(text.splitlines(), lambda line: bool(line) and "  " not in line):
+            same = list(run)
+            lines += [" ".join(same)] if is_prose else same
+        filled = (wrap(line, max(20, width - len(indent))) if "  " not in line else [line] for line in lines)
+        return "\n".join(f"{indent}{line}".rstrip() for part in filled for line in part)
 
 
 class _Parser(argparse.ArgumentParser):
     """Answers a mistake with one line that ends in the next step. Options may stand anywhere, also between arguments."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        behind: list[str] = []
+        if self._wraps and args is not None and "--" in args:
+            place = args.index("--")
+            args, behind = args[:place], args[place + 1 :]
+        if args is not None:
+            args = self._put_action_first(args)
         found, rest = super().parse_known_args(args, namespace)
+        if self._wraps:
+            found.arguments = behind
         for action in self._get_positional_actions():
             # argparse leaves out an optional argument that comes after an option.
             if action.nargs == argparse.OPTIONAL and getattr(found, action.dest, None) == action.default:
@@ -80,14 +106,53 @@ class _Parser(argparse.ArgumentParser):
     def refuse(self, word: str) -> NoReturn:
         """Says that this command does not take the word, and which one it may stand for."""
         option = word.partition("=")[0]
+        if self._wraps and not _suggest(option, self._option_string_actions):
+            self.error(f"arguments of the client belong behind --: {self.prog} … -- {shlex.quote(word)}")
         if not word.startswith("-"):
             hint = (
                 f"; a prompt is given with -p: {self.prog} -p {shlex.quote(word)}" if self.takes("-p") else ""
             )
             self.error(f"unexpected argument {word!r}{hint}")
-        if self.takes(option):
-            self.error(f"{option} belongs behind the command: {self.prog} … {option}")
         self.error(f"there is no option {option}{_suggest(option, self._option_string_actions)}")
+
+    def _put_action_first(self, args: list[str]) -> list[str]:
+        """Returns the words with the action before its options, as argparse wants it; without one, the usual action.
+
+        Ends the process for an option that is known nowhere.
+        """
+        actions = self._actions_behind()
+        if not actions or (args and (not args[0].startswith("-") or self.takes(args[0]))):
+            return args
+        place = next((place for place, word in enumerate(args) if word in actions), None)
+        if place is not None:
+            return [args[place], *args[:place], *args[place + 1 :]]
+        if self._usual_action:
+            return [self._usual_action, *args]
+        if args:
+            self.refuse(args[0])
+        return args
+
+    @property
+    def _usual_action(self) -> str:
+        """The action that is meant where none is named; empty where one must be."""
+        return str(self.get_default("usual_action") or "")
+
+    def _actions_behind(self) -> Mapping[str, _Parser]:
+        """Returns the parsers of what may stand behind this command, by name; none where it wants no action."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - argparse has no other name for it
+                return action.choices
+        return {}
+
+    def _list_actions(self) -> str:
+        """Returns what may stand behind this command, where it wants an action."""
+        actions = self._actions_behind()
+        return f" (choose from {', '.join(actions)})" if actions else ""
+
+    @property
+    def _wraps(self) -> bool:
+        """True where all that stands behind `--` is another program's."""
+        return self.get_default("arguments") is not None
 
     def takes(self, option: str) -> bool:
         """Returns True where the command has that option."""
@@ -115,9 +180,15 @@ class _Parser(argparse.ArgumentParser):
         raise argparse.ArgumentError(action, said)
 
     def error(self, message: str) -> NoReturn:
-        text = message.removeprefix("argument ")
+        text = message.removeprefix("argument ").replace(
+            "not allowed with argument", "cannot be combined with"
+        )
+        missing = re.fullmatch(r"the following arguments are required: (.+)", text)
+        if missing:
+            text = f"{missing[1]} is missing{self._list_actions()}"
         end = " See" if text.endswith("?") else "; see"
-        self.exit(2, f"penstock: {printable(text)}{end} {self.prog} --help\n")
+        complain(f"{printable(text)}{end} {self.prog} --help")
+        self.exit(2)
 
 
 def _suggest(given: str, known: Iterable[str]) -> str:
@@ -137,7 +208,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="penstock",
         description="Keep an LLM agent's conversation inside its window without losing what matters.",
         epilog=f"{_EXAMPLES}\n{_EXITS}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_HelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"penstock {__version__}")
@@ -156,7 +227,7 @@ def _add_parsers(
                 name,
                 help=text,
                 description=f"{text[0].upper()}{text[1:]}.",
-                formatter_class=argparse.RawDescriptionHelpFormatter,
+                formatter_class=_HelpFormatter,
                 allow_abbrev=False,
             )
         )
@@ -274,6 +345,175 @@ def _add_chat(parser: argparse.ArgumentParser) -> None:
         model, "the provider's name for it", f"{_PROVIDERS}, or local; default: by the model's name"
     )
     add_context_length(model)
+    add_store(parser)
+    add_shared(parser)
+
+
+# serve
+
+_SERVE = """\
+Prints the address on standard output once it answers on /health; a client then needs one variable:
+OPENAI_BASE_URL=http://HOST:PORT/v1 or ANTHROPIC_BASE_URL=http://HOST:PORT. On Ctrl-C or SIGTERM it finishes the
+requests that are running, then exits.
+"""
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _SERVE
+    parser.add_argument(
+        "--upstream",
+        metavar="URL",
+        help="the API to send requests to, such as https://api.openai.com/v1; default: gateway.upstreams",
+    )
+    parser.add_argument(
+        "--local",
+        action="store_true",
+        help="without an upstream, use the bundled model on this machine, as penstock chat does",
+    )
+    parser.add_argument(
+        "--host", metavar="HOST", help="address to listen on; default: gateway.host, 127.0.0.1"
+    )
+    parser.add_argument(
+        "--port",
+        metavar="N",
+        type=port_number,
+        help="port to listen on, 0 for any free one; default: gateway.port, 8787",
+    )
+    parser.add_argument(
+        "--processes",
+        metavar="N",
+        type=whole_number,
+        help="whole gateways that share the address, as many as there are cores; default: gateway.processes, 1",
+    )
+    parser.add_argument(
+        "--summarise",
+        metavar="HOW",
+        help="what writes handoffs: extractive (default, no model), same (the request's own model, with the caller's "
+        "key), or the URL of a model",
+    )
+    _add_abilities(parser)
+    add_store(parser)
+    add_shared(parser)
+
+
+def _add_abilities(parser: argparse.ArgumentParser) -> None:
+    """Adds the switches of what the gateway does beside compacting."""
+    parser.add_argument(
+        "--answer-client-compactions",
+        action="store_true",
+        default=None,
+        help="answer the calls by which Claude Code, Codex and opencode have a model summarise with a handoff, without a model",
+    )
+    parser.add_argument(
+        "--recall",
+        action="store_true",
+        default=None,
+        help="give the model tools that find what was compacted; their calls are answered here and never reach the client",
+    )
+
+
+# dashboard
+
+_DASHBOARD = """\
+Prints an address for a browser on this machine; its token lets you in and nobody else. What you see: every conversation
+with its pressure, its transcript and its compactions, search, and usage. penstock serve has the same pages at its own
+address.
+"""
+
+
+def _add_dashboard(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _DASHBOARD
+    parser.add_argument(
+        "--port", metavar="N", type=port_number, default=0, help="port to listen on; default: any free one"
+    )
+    parser.add_argument("--no-open", action="store_true", help="do not open a browser")
+    _add_stored(parser)
+
+
+# wrap
+
+_WRAP = """\
+Starts a gateway on a free port of this machine, with your settings and your store, and runs the client through it. The
+client has the terminal, and the command exits with its exit code. Its configuration is not changed, and its own
+credentials pass through. At the end, one line on standard error says what was saved.
+
+examples:
+  penstock wrap claude
+  penstock wrap claude -- -p "Why does the build fail?" --model opus
+  penstock wrap codex --print
+  penstock wrap opencode --provider anthropic
+  penstock wrap aider --upstream http://localhost:11434/v1 -- --model qwen3
+"""
+_WRAPPED = ("claude", "codex", "opencode", "aider")
+
+
+def _add_wrap(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s CLIENT [options] [-- ARGUMENTS ...]"
+    parser.epilog = _WRAP
+    parser.set_defaults(arguments=[])
+    parser.add_argument(
+        "client",
+        metavar="CLIENT",
+        choices=_WRAPPED,
+        help=f"{', '.join(_WRAPPED)}; its arguments follow --",
+    )
+    parser.add_argument(
+        "--print",
+        dest="show",
+        action="store_true",
+        help="show the variables and the command, and start nothing",
+    )
+    parser.add_argument(
+        "--upstream",
+        metavar="URL",
+        help="the API to send requests to; default: gateway.upstreams, else the API that the client usually asks",
+    )
+    parser.add_argument(
+        "--provider",
+        metavar="NAME",
+        help="codex and opencode: its provider to route through the gateway; default: its usual one",
+    )
+    parser.add_argument(
+        "--program", metavar="PATH", help="the client's program; default: CLIENT, found on the PATH"
+    )
+    parser.add_argument(
+        "--summarise", metavar="HOW", help="what writes handoffs: extractive, same, or the URL of a model"
+    )
+    _add_abilities(parser)
+    add_store(parser)
+    add_shared(parser)
+
+
+# mcp
+
+_MCP = """\
+examples:
+  claude mcp add penstock -- penstock mcp
+  codex mcp add penstock -- penstock mcp
+  penstock mcp --everywhere --http 8790
+"""
+
+
+def _add_mcp(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _MCP
+    parser.add_argument(
+        "--folder", metavar="PATH", help="conversations about this folder; default: the current one"
+    )
+    parser.add_argument("--everywhere", action="store_true", help="conversations about any folder")
+    parser.add_argument(
+        "--client",
+        choices=("claude-code", "codex"),
+        help="only what this program has recorded; default: both",
+    )
+    parser.add_argument("--session", metavar="ID", help="one conversation of the store")
+    parser.add_argument(
+        "--no-import", action="store_true", help="leave the sessions of Claude Code and Codex alone"
+    )
+    parser.add_argument(
+        "--http",
+        metavar="PORT",
+        help="serve on http://127.0.0.1:PORT/mcp instead of standard input and output",
+    )
     add_store(parser)
     add_shared(parser)
 
@@ -401,6 +641,8 @@ Importing a file again adds only what is new.
 
 
 def _add_sessions(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "Without an action, conversations are listed."
+    parser.set_defaults(usual_action="list")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", title="actions")
     _add_parsers(actions, _SESSION_ACTIONS)
 
@@ -422,7 +664,7 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--entity",
         metavar="NAME",
-        help="show what is known now of a file (its path, or the end of it), a command, an order, a person or anything with an id; a kind such as file lists all of it, '*' everything",
+        help="show what is known now about a file (its path, or the end of it), a command, an order, a person or anything with an id; a kind such as file lists all of it, '*' everything",
     )
     parser.add_argument(
         "--handle",
@@ -449,9 +691,9 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         metavar="NAME",
-        choices=("json", "jsonl", "md"),
+        choices=("json", "jsonl", "md", "html"),
         default="json",
-        help="json, an array (default); jsonl; or md, to be read: without secrets, and the whole log",
+        help="json, an array (default); jsonl; or to be read, without secrets and the whole log: md, or html in one file",
     )
     _add_stored(parser)
 
@@ -505,7 +747,7 @@ def _add_stored(parser: argparse.ArgumentParser) -> None:
 
 _SESSION_ACTIONS = {
     "list": ("list conversations, the most recently used first", _add_list),
-    "show": ("show a conversation to be read, with its sessions and compactions", _add_show),
+    "show": ("show a conversation with its sessions and compactions", _add_show),
     "export": ("write a conversation to a file", _add_export),
     "import": ("import conversations from files of Claude Code, Codex, or any dialect", _add_import),
     "delete": ("delete a conversation for good", _add_delete),
@@ -524,6 +766,19 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
         "query", metavar="QUERY", nargs="+", help="words, names, paths or values; any of them may match"
     )
     parser.add_argument("--session", metavar="ID", help="one conversation; default: all")
+    parser.add_argument(
+        "--since",
+        metavar="WHEN",
+        type=past_moment,
+        help="only later: a date such as 2026-03-01, or 12h, 7d, 2w ago",
+    )
+    parser.add_argument("--role", choices=("user", "assistant", "tool"), help="only what this role said")
+    parser.add_argument("--tool", metavar="NAME", help="only calls of this tool and their results")
+    parser.add_argument(
+        "--path",
+        metavar="PATH",
+        help="only what names this file, and results of calls that do; its end is enough",
+    )
     parser.add_argument(
         "--limit", metavar="N", type=whole_number, default=5, help="number of results (default 5)"
     )
@@ -554,6 +809,78 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
     _add_stored(parser)
 
 
+# keys
+
+_KEYS = """\
+The key is printed to standard output, once; the store has only a digest of it. Limits that are not given here are those
+of the gateway's settings.
+"""
+
+
+def _add_keys(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", title="actions")
+    _add_parsers(actions, _KEY_ACTIONS)
+
+
+def _add_create(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _KEYS
+    parser.add_argument("name", metavar="NAME", help="the person or program it is for, shown in lists")
+    parser.add_argument(
+        "--days", metavar="N", type=whole_number, help="it expires after this many days; default: never"
+    )
+    parser.add_argument(
+        "--requests-per-minute", metavar="N", type=whole_number, help="maximum requests per minute"
+    )
+    parser.add_argument(
+        "--tokens-per-day", metavar="N", type=token_count, help="maximum tokens per day (UTC), such as 5m"
+    )
+    parser.add_argument(
+        "--requests-at-once", metavar="N", type=whole_number, help="maximum requests under way at once"
+    )
+    parser.add_argument(
+        "--models", metavar="PATTERN", nargs="+", help="models that it may ask for, such as 'gpt-*'"
+    )
+    parser.add_argument(
+        "--keep",
+        choices=("full", "digests", "off"),
+        help="what is kept of its conversations; never more than gateway.store allows",
+    )
+    parser.add_argument(
+        "--retention-days",
+        metavar="N",
+        type=whole_number,
+        help="its conversations are deleted when not used for this many days",
+    )
+    _add_stored(parser)
+
+
+def _add_revoke(parser: argparse.ArgumentParser) -> None:
+    _add_key_id(parser)
+    _add_stored(parser)
+
+
+def _add_key_id(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", help="the key's id, or the beginning of it")
+
+
+def _add_delete_data(parser: argparse.ArgumentParser) -> None:
+    _add_key_id(parser)
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    _add_stored(parser)
+
+
+_KEY_ACTIONS = {
+    "create": ("make a key for callers of the gateway", _add_create),
+    "list": ("list the keys by id, with their limits", _add_stored),
+    "revoke": ("revoke a key; a running gateway refuses it within a second", _add_revoke),
+    "delete-data": ("delete all conversations that came with a key, for good", _add_delete_data),
+    "rotate-seal": (
+        "make a new key that seals the handoffs clients carry; older handoffs still open",
+        _add_stored,
+    ),
+}
+
+
 # bench
 
 _RECALL = """\
@@ -573,7 +900,12 @@ Every policy compacts in the same way; only the moment differs. The price is com
 
 def _add_engines(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "step", nargs="?", choices=("list", "enable"), default="list", help="list (default), or enable NAME"
+        "step",
+        nargs="?",
+        metavar="ACTION",
+        choices=("list", "enable"),
+        default="list",
+        help="list (default), or enable NAME",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="the engine to use from now on")
     add_shared(parser)
@@ -655,8 +987,11 @@ _BENCHES = {
 # completion
 
 _COMPLETION = """\
-bash:  penstock completion bash > ~/.local/share/bash-completion/completions/penstock
-zsh:   penstock completion zsh > ~/.zfunc/_penstock    (with ~/.zfunc in $fpath)
+bash:
+  penstock completion bash > \\
+    ~/.local/share/bash-completion/completions/penstock
+zsh, with ~/.zfunc in $fpath:
+  penstock completion zsh > ~/.zfunc/_penstock
 """
 
 
@@ -671,12 +1006,17 @@ _COMMANDS = {
     "explain": ("show what would happen to each message, and why", _add_explain),
     "tokens": ("show what fills the window", _add_tokens),
     "chat": ("work with an agent at the terminal, for as long as you like", _add_chat),
+    "serve": ("run a gateway in front of any compatible API", _add_serve),
+    "dashboard": ("show conversations and compactions in a browser", _add_dashboard),
+    "wrap": ("run Claude Code, Codex, opencode or aider through a gateway of its own", _add_wrap),
+    "mcp": ("let any agent search and read past conversations, as an MCP server", _add_mcp),
     "trajectories": ("fit training trajectories into a token budget without losing a row", _add_trajectories),
     "sessions": ("list, show, export, import and delete stored conversations", _add_sessions),
     "search": ("search all messages of stored conversations", _add_search),
     "usage": ("show what requests used and cost", _add_usage),
     "insights": ("show recent usage by model and by day, and what compaction saved", _add_insights),
     "doctor": ("check a store and repair it", _add_doctor),
+    "keys": ("create, list and revoke keys for callers of the gateway", _add_keys),
     "bench": ("run benchmarks on your own sessions", _add_bench),
     "engines": ("list the engines, show which one is active, or choose another", _add_engines),
     "config": ("show the settings and where each comes from", add_shared),

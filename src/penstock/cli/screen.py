@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import io
 import os
+import re
+import sys
 import textwrap
 import unicodedata
 from typing import TYPE_CHECKING, NamedTuple, TextIO
@@ -15,8 +17,20 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-__all__ = ["Screen", "align", "clip", "drop_columns", "printable", "screen_of", "width_of", "wrap"]
+__all__ = [
+    "Screen",
+    "align",
+    "clip",
+    "complain",
+    "drop_columns",
+    "printable",
+    "screen_of",
+    "width_of",
+    "wrap",
+    "wrap_painted",
+]
 
+_PAINTED = re.compile(r"(\x1b\[\d+m)(.*)(\x1b\[0m)")
 _JOINERS = "\u200c\u200d"  # without a width of their own: Persian words and composed emoji have them
 
 
@@ -73,6 +87,15 @@ def wrap(text: str, columns: int, indent: int = 0) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def wrap_painted(line: str, columns: int) -> list[str]:
+    """As `wrap`, for a line that may be in a colour from its beginning to its end; one with colours inside stays whole."""
+    painted = _PAINTED.fullmatch(line)
+    before, text, after = painted.groups() if painted else ("", line, "")
+    if "\x1b" in text:
+        return [line]
+    return [f"{before}{part}{after}" for part in wrap(text, columns, len(text) - len(text.lstrip()))]
 
 
 def align(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[list[str]]:
@@ -165,6 +188,13 @@ def screen_of(stream: TextIO | None) -> Screen:
         unicode=_can_show("█→…", stream),
         columns=_count_columns(stream) if terminal else 0,
     )
+
+
+def complain(text: str) -> None:
+    """Writes an error to standard error: one line, which a terminal shows broken between words."""
+    if sys.stderr is not None:
+        columns = _count_columns(sys.stderr) if sys.stderr.isatty() else 0
+        print("\n".join(wrap(f"penstock: {text}", columns)), file=sys.stderr)
 
 
 def _can_show(text: str, stream: TextIO) -> bool:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.accounts.conversations import find_conversation, search_conversations
+from penstock.accounts.conversations import (
+    find_conversation,
+    iterate_conversations,
+    mark_words,
+    search_conversations,
+)
 from penstock.accounts.display import SHORT_ID_CHARS, format_time
 from penstock.cli.options import carry_store
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import printable, screen_of
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
+from penstock.errors import InputError
+from penstock.measure.wording import pluralise
 from penstock.recall.ranking import Wish
 from penstock.recall.semantic import embedder_for
-from penstock.recall.terms import find_terms, split_tokens
+from penstock.stores.searching import SearchFilter
 
 if TYPE_CHECKING:
     import argparse
@@ -29,19 +35,28 @@ if TYPE_CHECKING:
 
 __all__ = ["reading_hint", "run", "search_lines", "search_store"]
 
-_WORD = re.compile(r"\w+")
-
 
 def run(args: argparse.Namespace) -> int:
-    """Searches, and shows what was found, the best first. Raises UnknownSession."""
+    """Searches, and shows what was found, the best first. Raises UnknownSession, InputError."""
     query = " ".join(args.query)
+    if not query.strip():
+        raise InputError("search for what? give words, a name, a path or a number")
     with open_store_of(args, must_exist=True) as store:
         session_id = find_conversation(store, args.session).id if args.session else None
         wish = Wish(hits=args.limit, characters=args.characters)
-        found = search_store(store, query, wish, session_id, embedder_for(settings_of(args)))
+        within = SearchFilter(args.since, args.role or "", args.tool or "", args.path or "")
+        found = search_store(store, query, wish, session_id, embedder_for(settings_of(args)), within)
+        is_empty = not found.hits and not any(iterate_conversations(store))
+        url = store.url
     screen = screen_of(sys.stdout)
     if args.json:
         screen.say(json.dumps(found.to_dicts(), indent=2))
+        if found.waiting:
+            print(_say_waiting(found), file=sys.stderr)
+        return 0
+    if is_empty:
+        hint = carry_store("add some with penstock sessions import FILE", args)
+        screen.say(f"no conversations in {printable(url)}; {hint}")
         return 0
     for line in search_lines(found, query, screen):
         screen.say(line)
@@ -52,7 +67,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def search_store(
-    store: Store, query: str, wish: Wish, session_id: str | None = None, embedder: Embedder | None = None
+    store: Store,
+    query: str,
+    wish: Wish,
+    session_id: str | None = None,
+    embedder: Embedder | None = None,
+    within: SearchFilter | None = None,
 ) -> SearchReport:
     """Searches a conversation, or all; a line on the terminal shows how far new messages are indexed."""
     with ProgressLine("searching") as progress:
@@ -60,24 +80,33 @@ def search_store(
         def show_progress(done: int, left: int) -> None:
             progress.now(f"indexing new messages, {done:,} done, {left:,} to go" if left else "searching")
 
-        return search_conversations(store, query, wish, session_id, embedder, show_progress)
+        return search_conversations(
+            store, query, wish, session_id, embedder, on_indexed=show_progress, within=within
+        )
 
 
 def search_lines(found: SearchReport, query: str, screen: Screen) -> Iterator[str]:
     """Yields what was found, with the words of the query in colour."""
+    if found.waiting:
+        yield screen.paint(_say_waiting(found), "yellow")
     if not found.hits:
         yield "nothing found: try other words, or a name, path or number from the conversation"
         return
-    asked = frozenset(term for token in split_tokens(query) for term in find_terms(token))
     for number, one in enumerate(found.hits):
         if number:
             yield ""
         when = format_time(one.at) if one.at is not None else ""
-        head = "  ".join(filter(None, (one.session[:SHORT_ID_CHARS], " ".join(one.handles), when)))
+        parts = (one.session[:SHORT_ID_CHARS], " ".join(one.handles), when, found.get_role(one))
+        head = "  ".join(filter(None, parts))
         title = screen.clip(printable(found.titles[one.session]), len(head) + 2)
         yield f"{screen.paint(head, 'bold')}  {screen.paint(title, 'dim')}".rstrip()
         for line in one.excerpt.split("\n"):
-            yield "  " + _highlight(printable(line), asked, screen)
+            yield "  " + _highlight(printable(line), query, screen)
+
+
+def _say_waiting(found: SearchReport) -> str:
+    messages = pluralise(found.waiting, "message")
+    return f"{messages} not searched yet: they are still to be indexed; search again to go on"
 
 
 def reading_hint(found: SearchReport) -> str:
@@ -86,12 +115,11 @@ def reading_hint(found: SearchReport) -> str:
     return f"to read one in full: penstock sessions show {first.session[:SHORT_ID_CHARS]} --handle {first.handles[0]}"
 
 
-def _highlight(line: str, asked: frozenset[str], screen: Screen) -> str:
+def _highlight(line: str, query: str, screen: Screen) -> str:
     """Returns the line, cut to the screen, with the words of the query in colour."""
     shown = screen.clip(line, 2)
     if not screen.colour:
         return shown
-    return _WORD.sub(
-        lambda word: screen.paint(word[0], "yellow") if asked.intersection(find_terms(word[0])) else word[0],
-        shown,
+    return "".join(
+        screen.paint(piece, "yellow") if asked else piece for piece, asked in mark_words(shown, query)
     )

@@ -7,17 +7,16 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from penstock.accounts.conversations import count_view_tokens, find_conversation
-from penstock.accounts.display import SHORT_ID_CHARS, format_time
+from penstock.accounts.changes import change_pin, undo_compaction
+from penstock.accounts.conversations import find_conversation
+from penstock.accounts.display import format_time
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import align, screen_of
+from penstock.cli.screen import align, screen_of, wrap
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
-from penstock.conversation.handles import name_message
 from penstock.errors import SettingsError
 from penstock.measure.wording import pluralise
 from penstock.sessions.retention import DAY_SECONDS, expire
-from penstock.sessions.session import Session
 
 if TYPE_CHECKING:
     import argparse
@@ -28,13 +27,10 @@ if TYPE_CHECKING:
 __all__ = [
     "DECLINED",
     "confirm",
-    "pin_text",
     "run_delete",
     "run_expire",
     "run_pin",
     "run_undo",
-    "undo_text",
-    "unpin_text",
 ]
 
 DECLINED = 130
@@ -43,48 +39,23 @@ DECLINED = 130
 def run_undo(args: argparse.Namespace) -> int:
     """Undoes the last compaction. Raises UnknownSession."""
     with open_store_of(args, must_exist=True) as store:
-        session = Session.resume(store, find_conversation(store, args.id).id)
-        before = count_view_tokens(store, session.id)
-        undone = session.undo()
-        after = count_view_tokens(store, session.id)
-    text = undo_text(session.row.conversation, before, after, undone=undone)
-    report = {"undone": undone, "view_tokens_before": before, "view_tokens_after": after}
-    return _report(args, text, {"id": session.row.conversation, **report})
-
-
-def undo_text(conversation: str, before: int, after: int, *, undone: bool) -> str:
-    """Returns what an undo did."""
-    if not undone:
-        return f"nothing to undo: {conversation[:SHORT_ID_CHARS]} has no compaction"
-    return f"undid the last compaction of {conversation[:SHORT_ID_CHARS]}: {before:,} → {after:,} tokens"
+        done = undo_compaction(store, find_conversation(store, args.id).id)
+    report = {
+        "id": done.conversation,
+        "undone": done.undone,
+        "view_tokens_before": done.tokens_before,
+        "view_tokens_after": done.tokens_after,
+    }
+    return _report(args, str(done), report)
 
 
 def run_pin(args: argparse.Namespace) -> int:
     """Pins or unpins a message. Raises UnknownSession, UnknownHandle."""
-    pinned, handle = args.action == "pin", args.handle.lower()
     with open_store_of(args, must_exist=True) as store:
-        session = Session.resume(store, find_conversation(store, args.id).id)
-        before = store.pins(session.id)
-        in_view = session.pin(handle) if pinned else True
-        if not pinned:
-            session.unpin(handle)
-        after = store.pins(session.id)
-    pins = [name_message(place + 1) for place in sorted(after)]
-    text = pin_text(handle, in_view=in_view) if pinned else unpin_text(handle, was_pinned=before != after)
-    more = {"whole_in_view": in_view} if pinned else {}
-    return _report(args, text, {"id": session.row.conversation, "pins": pins, **more})
-
-
-def pin_text(handle: str, *, in_view: bool) -> str:
-    """Returns what a pin means from now on; `in_view` tells that the view has the message in full."""
-    if in_view:
-        return f"{handle} will be kept in full by later compactions"
-    return f"{handle} is not in the view in full: the next compaction restores it, and later ones keep it"
-
-
-def unpin_text(handle: str, *, was_pinned: bool) -> str:
-    """Returns what an unpin means from now on."""
-    return f"{handle} is no longer pinned" if was_pinned else f"{handle} was not pinned"
+        session_id = find_conversation(store, args.id).id
+        done = change_pin(store, session_id, args.handle, pinned=args.action == "pin")
+    more = {"whole_in_view": done.whole_in_view} if done.pinned else {}
+    return _report(args, str(done), {"id": done.conversation, "pins": list(done.pins), **more})
 
 
 def run_delete(args: argparse.Namespace) -> int:
@@ -141,7 +112,8 @@ def confirm(question: str) -> bool:
     """Asks at the terminal; true for a yes. Raises SettingsError where there is no terminal to ask at."""
     if sys.stdin is None or sys.stderr is None or not sys.stdin.isatty():
         raise SettingsError("deleting cannot be undone, and there is no terminal to ask at: add --yes")
-    print(f"penstock: {question} [y/N] ", end="", file=sys.stderr, flush=True)
+    asked = wrap(f"penstock: {question} [y/N]", screen_of(sys.stderr).columns)
+    print("\n".join(asked), end=" ", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 

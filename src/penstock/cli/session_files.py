@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.accounts.conversations import find_conversation, title_conversation
+from penstock.accounts.conversations import find_conversation, open_conversation, title_conversation
 from penstock.accounts.display import SHORT_ID_CHARS
 from penstock.accounts.talk import read_talk, write_markdown
 from penstock.cli.failure import BAD_INPUT, describe_failure
@@ -33,6 +33,7 @@ from penstock.sessions.importing import (
     adopt_conversation,
 )
 from penstock.transfer.reading import read_recorded
+from penstock.web.export import render_export
 
 if TYPE_CHECKING:
     import argparse
@@ -58,6 +59,8 @@ class _ImportedFile(msgspec.Struct):
     """A file and what became of it. Its conversations are kept without their messages, so that memory holds one file."""
 
     file: str
+    folder: str = ""
+    """The folder that was named, where the file was found in one."""
     error: str = ""
     outcomes: list[tuple[RecordedConversation, Adoption | str]] = []
     faults: tuple[LineFault, ...] = ()
@@ -84,8 +87,8 @@ def run_import(args: argparse.Namespace) -> int:
             files = [file for given in args.files for file in _find_files(given)]
             for number, file in enumerate(files, start=1):
                 progress.now(f"importing file {number:,} of {len(files):,}")
-                imported.append(_ImportedFile(file))
-                waiting += _import_file(imported[-1], store, settings, args.dialect)
+                imported.append(file)
+                waiting += _import_file(file, store, settings, args.dialect)
             for one in waiting:
                 done = _adopt(store, one.recorded, settings, one.source.file)
                 one.source.outcomes[one.place] = (_without_messages(one.recorded), done)
@@ -93,16 +96,21 @@ def run_import(args: argparse.Namespace) -> int:
         _report_import([one for one in imported if one.error or one.outcomes], args)
         raise
     _report_import(imported, args)
-    failed = any(one.error or any(isinstance(done, str) for _, done in one.outcomes) for one in imported)
-    return BAD_INPUT if failed else 0
+    return BAD_INPUT if any(map(_has_failed, imported)) else 0
 
 
-def _find_files(given: str) -> list[str]:
+def _has_failed(one: _ImportedFile) -> bool:
+    return bool(one.error) or any(isinstance(done, str) for _, done in one.outcomes)
+
+
+def _find_files(given: str) -> list[_ImportedFile]:
     """Returns the file, or the session files of a folder and of all folders below it."""
     if given == "-" or not Path(given).is_dir():
-        return [given]
-    found = [str(file) for file in sorted(Path(given).rglob(_SESSIONS)) if file.is_file()]
-    return found or [given]  # then reported as a folder without any
+        return [_ImportedFile(given)]
+    found = [file for file in sorted(Path(given).rglob(_SESSIONS)) if file.is_file()]
+    if not found:
+        return [_ImportedFile(given)]  # then reported as a folder without any
+    return [_ImportedFile(str(file), folder=given) for file in found]
 
 
 def _import_file(
@@ -113,7 +121,10 @@ def _import_file(
         one.error = f"there is no {_SESSIONS} in this folder: name the files themselves"
         return
     try:
-        reading = read_recorded(read_bytes(one.file), dialect)
+        data = read_bytes(one.file)
+        if one.folder and not data.strip():
+            return  # begun by a program that has not written to it yet
+        reading = read_recorded(data, dialect)
     except InputError as error:
         one.error = describe_failure(error).text
         return
@@ -143,8 +154,30 @@ def _report_import(imported: Sequence[_ImportedFile], args: argparse.Namespace) 
         screen.say(json.dumps([_file_to_dict(one) for one in imported], indent=2))
         return
     for one in imported:
-        for line in _import_lines(one, screen):
-            screen.say(line)
+        if not one.folder or _has_failed(one) or _count_added(one):
+            for line in _import_lines(one, screen):
+                screen.say(line)
+    if any(one.folder for one in imported):
+        screen.say(_sum_up(imported))
+
+
+def _count_added(one: _ImportedFile) -> int:
+    return sum(done.added for _, done in one.outcomes if isinstance(done, Adoption))
+
+
+def _sum_up(imported: Sequence[_ImportedFile]) -> str:
+    """Returns what became of all files in one line; of those in a folder, files with nothing new are told here alone."""
+    added = [
+        done for one in imported for _, done in one.outcomes if isinstance(done, Adoption) and done.added
+    ]
+    failed = sum(map(_has_failed, imported))
+    empty = sum(not one.outcomes and not one.error for one in imported)
+    unchanged = sum(bool(one.outcomes) and not _has_failed(one) and not _count_added(one) for one in imported)
+    new = pluralise(sum(done.added for done in added), "message")
+    told = [f"{new} in {pluralise(len(added), 'conversation')} imported" if added else "nothing new"]
+    counts = ((unchanged, "unchanged"), (empty, "without messages"), (failed, "not imported"))
+    told += [f"{count:,} {what}" for count, what in counts if count]
+    return f"{pluralise(len(imported), 'file')}: {', '.join(told)}"
 
 
 def _read_modification_time(file: str) -> float:
@@ -156,7 +189,8 @@ def _read_modification_time(file: str) -> float:
 
 
 def _import_lines(one: _ImportedFile, screen: Screen) -> Iterator[str]:
-    name = printable("standard input" if one.file == "-" else one.file)
+    name = Path(one.file).relative_to(one.folder) if one.folder else one.file
+    name = printable("standard input" if one.file == "-" else str(name))
     if one.error:
         yield f"{name}: {screen.paint('not imported', 'yellow')}: {one.error}"
     elif not one.outcomes:
@@ -202,10 +236,16 @@ def run_export(args: argparse.Namespace) -> int:
     """Writes a conversation. Raises UnknownSession, and OSError where it cannot be written."""
     with ProgressLine("exporting"), open_store_of(args, must_exist=True) as store:
         session = find_conversation(store, args.id)
-        if args.format == "md" and (args.view or args.dialect):
-            raise SettingsError("md is the whole conversation to be read; leave out --view and --dialect")
+        to_be_read = args.format in ("md", "html")
+        if to_be_read and (args.view or args.dialect):
+            raise SettingsError(
+                f"{args.format} is the whole conversation to be read; leave out --view and --dialect"
+            )
         found = export_conversation(store, session.id, view=args.view, dialect=args.dialect)
-        if args.format == "md":
+        if args.format == "html":
+            opened = open_conversation(store, session, settings_of(args))
+            data = render_export(opened, read_talk(store, session.id))
+        elif args.format == "md":
             data = write_markdown(title_conversation(store, session.id), read_talk(store, session.id))
         else:
             data = write_document(found.messages, args.format)

@@ -15,10 +15,10 @@ from penstock.accounts.conversations import (
     list_conversations,
     read_handle,
 )
-from penstock.accounts.display import SHORT_ID_CHARS, format_money, format_time, redact, shorten_count
+from penstock.accounts.display import SHORT_ID_CHARS, format_sum, format_time, redact, shorten_count
 from penstock.accounts.talk import read_talk
 from penstock.cli.options import carry_store
-from penstock.cli.screen import Screen, align, clip, drop_columns, printable, screen_of, wrap
+from penstock.cli.screen import Screen, align, drop_columns, printable, screen_of, wrap
 from penstock.cli.stored import open_store_of
 from penstock.cli.talk import page, talk_lines
 from penstock.conversation.handles import name_message
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
     from penstock.accounts.conversations import ConversationAccount, ListedConversation
     from penstock.recall.history import HistoryPlace
+    from penstock.sessions.handovers import HandedOver, HandoverOrigin
     from penstock.stores.values import FactRow, SessionRow
     from penstock.writing.entities import EntityState
 
 __all__ = ["entity_lines", "handle_lines", "list_lines", "run_list", "run_show", "show_lines"]
 
-_PLAIN_COLUMNS = 80  # where the output is no terminal
 _LEAST_TITLE_COLUMNS = 10
 _HEADINGS = ["id", "last used", "msgs", "tokens", "comp", "cost", "title"]
 _UNDER_TIME = 20  # columns: where what stands behind a moment begins
@@ -46,8 +46,8 @@ _DROPPED_FIRST = (4, 5, 2, 3)  # columns of the list that go where it is too nar
 
 def run_list(args: argparse.Namespace) -> int:
     """Lists the conversations, the most recently used first."""
-    with open_store_of(args) as store:
-        found = list_conversations(store, args.limit)
+    with open_store_of(args, must_exist=True) as store:
+        found = list_conversations(store, args.limit, with_empty=False)
         url = store.url
     screen = screen_of(sys.stdout)
     if args.json:
@@ -63,23 +63,23 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def list_lines(found: Sequence[ListedConversation], screen: Screen) -> Iterator[str]:
-    """Yields the table, no wider than the screen: on a narrow one, columns give way to the title."""
-    columns = screen.columns or _PLAIN_COLUMNS
+    """Yields the table, no wider than the screen: on a narrow one, columns give way to the title. A pipe gets all of it."""
+    room = max(1, screen.columns - _LEAST_TITLE_COLUMNS - 2) if screen.columns else 0
     rows = [_HEADINGS[:-1], *(_cells(one) for one in found)]
-    cells_that_fit = drop_columns(rows, columns - _LEAST_TITLE_COLUMNS - 2, _DROPPED_FIRST)
+    cells_that_fit = drop_columns(rows, room, _DROPPED_FIRST)
     titles = [_HEADINGS[-1], *(printable(one.title) for one in found)]
     for number, (cells, title) in enumerate(
         zip(align(cells_that_fit, right={2, 3, 4, 5}), titles, strict=True)
     ):
         start = "  ".join(cells)
-        room = columns - len(start) - 2
-        line = f"{start}  {clip(title, max(room, 8), screen.unicode)}".rstrip()
+        line = f"{start}  {screen.clip(title, len(start) + 2)}".rstrip()
         yield screen.paint(line, "dim") if number == 0 else line
 
 
 def _cells(one: ListedConversation) -> list[str]:
     row = one.row
-    cost = "-" if row.cost is None and not row.usage.total_tokens else format_money(row.cost)
+    nothing = row.cost is None and not row.usage.total_tokens
+    cost = "-" if nothing else format_sum(row.cost, row.known_cost)
     return [
         row.id[:SHORT_ID_CHARS],
         format_time(row.updated),
@@ -181,8 +181,10 @@ def show_lines(found: ConversationAccount, screen: Screen) -> Iterator[str]:
     yield f"  view         {pluralise(found.view_messages, 'message')}, {pluralise(found.view_tokens, 'token')}"
     if found.pins:
         yield f"  pins         {', '.join(name_message(place + 1) for place in found.pins)}"
+    yield from _origin_lines(found.origin)
     if found.requests:
-        yield f"  requests     {len(found.requests):,}, cost {format_money(found.spending.cost)}"
+        cost = format_sum(found.spending.cost, found.spending.known_cost)
+        yield f"  requests     {len(found.requests):,}, cost {cost}"
     yield screen.paint("sessions", "bold")
     rows = [[row.id, *_period(row)] for row in found.lineage]
     yield from ("  " + "  ".join(cells).rstrip() for cells in align(rows))
@@ -191,9 +193,11 @@ def show_lines(found: ConversationAccount, screen: Screen) -> Iterator[str]:
     for one in found.compactions:
         source = f", taken over from session {printable(one.taken_over_from)}" if one.taken_over_from else ""
         undone = f", undone {format_time(one.undone)}" if one.undone is not None else ""
-        yield f"  {format_time(one.created)}  {one.headline}{source}{undone}"
+        headline = f"  {format_time(one.created)}  {one.headline}{source}{undone}"
+        yield from wrap(headline, screen.columns, _UNDER_TIME)
         if one.quality.answers:
             yield from wrap(f"{' ' * _UNDER_TIME}{one.quality}", screen.columns, _UNDER_TIME)
+    yield from _handover_lines(found.handovers, screen)
     yield from _fact_lines(found.facts, screen)
     for kind, heading in ((SUBAGENT, "sub-agents"), ("branch", "branches")):
         related = [row for row in found.relatives if row.kind == kind]
@@ -203,6 +207,21 @@ def show_lines(found: ConversationAccount, screen: Screen) -> Iterator[str]:
             f"  {row.id}  {format_time(row.started)}  {printable(redact(row.title))}".rstrip()
             for row in related
         )
+
+
+def _origin_lines(origin: HandoverOrigin | None) -> Iterator[str]:
+    if origin is not None:
+        behind = f", behind {name_message(origin.length)}" if origin.length else ""
+        yield f"  continues    {origin.conversation}{behind}, which its client compacted"
+
+
+def _handover_lines(handovers: Sequence[HandedOver], screen: Screen) -> Iterator[str]:
+    if handovers:
+        yield screen.paint("handed over to its client", "bold")
+    for given in handovers:
+        sizes = f"{given.tokens_before:,} {screen.arrow} {given.tokens_after:,} tokens"
+        form = f"as text ({printable(given.client)})" if given.client else "sealed"
+        yield f"  {format_time(given.created)}  {pluralise(given.messages, 'message')}: {sizes}, {form}, no model"
 
 
 def _period(row: SessionRow) -> list[str]:

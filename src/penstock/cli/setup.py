@@ -15,7 +15,6 @@ from penstock.cli.output import write_file
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import Screen, align, printable, screen_of, wrap
 from penstock.cli.source import settings_of
-from penstock.cli.stored import open_store_of
 from penstock.config import (
     Sourced,
     config_path,
@@ -25,7 +24,6 @@ from penstock.config import (
     require_config_path,
     set_in_file,
 )
-from penstock.engine.registry import explain_trouble, offers
 from penstock.errors import EngineFailure, SettingsError
 from penstock.measure.wording import pluralise
 from penstock.settings import Key, known_keys, settings_from
@@ -132,6 +130,8 @@ def run_engines(args: argparse.Namespace) -> int:
     settings = settings_of(args)
     if args.step == "enable":
         return _enable(args, settings)
+    from penstock.engine.registry import explain_trouble  # noqa: PLC0415 - config does without any engine
+
     shown = list_engines(settings)
     folder = plugins_folder(settings.plugins.folder)
     screen = screen_of(sys.stdout)
@@ -156,7 +156,7 @@ def _enable(args: argparse.Namespace, settings: Settings) -> int:
         )
     chosen = next((one for one in list_engines(settings) if one.name == args.name), None)
     if chosen is None:
-        raise SettingsError(f"there is no engine {args.name!r}; penstock engines lists those that there are")
+        raise SettingsError(f"there is no engine {args.name!r}; penstock engines lists them")
     if chosen.problem:
         raise SettingsError(f"the engine {args.name!r} cannot be used: {chosen.problem}")
     path = Path(args.config) if args.config else None
@@ -172,12 +172,14 @@ def _enable(args: argparse.Namespace, settings: Settings) -> int:
         return 0
     screen.say(printable(f"context.engine is {args.name} from now on, in {file}"))
     if overruled:
-        screen.say(f"{overruled} says {printable(str(given.value))}, and that counts while it is set")
+        screen.say(f"{overruled} says {printable(str(given.value))}, which takes precedence while it is set")
     return 0
 
 
 def list_engines(settings: Settings) -> list[ListedEngine]:
     """Returns all engines. Each is loaded, which runs its code, to see whether that works."""
+    from penstock.engine.registry import offers  # noqa: PLC0415 - as above
+
     redact = redactor_of_process().redact
     active = settings.context.engine
     shown: list[ListedEngine] = []
@@ -238,6 +240,8 @@ def _engines_to_dict(
 
 def run_doctor(args: argparse.Namespace) -> int:
     """Checks the store; with `--repair` repairs it. The exit code is 1 where faults remain."""
+    from penstock.cli.stored import open_store_of  # noqa: PLC0415 - config does without any store
+
     with open_store_of(args, keep_expired=True, must_exist=True) as store:
         with ProgressLine("repairing" if args.repair else "checking"):
             repaired = list(store.repair()) if args.repair else []

@@ -66,7 +66,7 @@ def read_given(args: argparse.Namespace) -> Given:
 
 
 def _model(args: argparse.Namespace, named: str | None) -> str | None:
-    """The model that the conversation is for.
+    """Returns the model that the conversation is for.
 
     One that writes the handoff counts only where no other is known.
     """
@@ -122,7 +122,7 @@ def _read_stdin() -> bytes:
 
 
 def _system(envelope: Mapping[str, Any]) -> str:
-    """The system prompt beside the messages, as the text that is weighed."""
+    """Returns the system prompt beside the messages, as the text that is weighed."""
     for name in ("system", "instructions"):
         value = envelope.get(name)
         if value and isinstance(value, (str, list)):

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.accounts.conversations import find_conversation
-from penstock.accounts.display import format_sum
+from penstock.accounts.display import explain_unreported, format_sum
 from penstock.accounts.usage import report_insights, report_usage
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import Screen, align, clip, drop_columns, printable, screen_of, width_of, wrap
@@ -112,6 +112,8 @@ def spending_table(
     for number, row in enumerate(align(shown, right=set(range(1, len(_HEADINGS) + 1)))):
         line = "  ".join(row)
         yield screen.paint(line, "dim") if number == 0 else line
+    if total is not None and total.unreported:
+        yield from wrap(explain_unreported(total.unreported), columns, indent=2)
 
 
 def savings_lines(made: CompactionTotals, screen: Screen) -> Iterator[str]:

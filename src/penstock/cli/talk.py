@@ -48,8 +48,9 @@ def talk_lines(entries: Iterable[TalkEntry], screen: Screen, read_by: str = "--h
 
 def _text_lines(text: TalkText, entry: TalkEntry, screen: Screen, read_by: str) -> Iterator[str]:
     lines = text.text.splitlines()
-    if text.kind:
+    if text.kind and text.kind != entry.speaker:
         yield f"  {screen.paint(f'[{printable(text.kind)}]', 'dim')}"
+    if text.kind:
         yield from _fold(lines, _HARNESS_LINES, f"{read_by} {entry.handle}", screen)
     elif entry.speaker == "system":
         yield from _fold(lines, _SYSTEM_LINES, f"{read_by} {entry.handle}", screen)

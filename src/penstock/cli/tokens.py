@@ -86,6 +86,8 @@ def lines(measured: Measured, screen: Screen) -> Iterator[str]:
         measured.tokenizer.name + ("" if measured.tokenizer.exact else " (nearest)"),
     ]
     yield screen.paint(screen.clip(" · ".join(about), 0), "dim")
+    if not measured.fill.messages:
+        return
     yield ""
     rows = [[kind, f"{tokens:,}"] for kind, tokens in measured.fill.kinds.items()]
     yield from bar_rows(rows, list(measured.fill.kinds.values()), total, screen)

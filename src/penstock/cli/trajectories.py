@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.cli.failure import BAD_INPUT, TOO_SMALL
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import printable, screen_of
+from penstock.cli.screen import complain, printable, screen_of
 from penstock.cli.trajectory_options import is_strict, run_of
 from penstock.measure.wording import pluralise
 from penstock.trajectories.journal import SummariesSeen, parts_folder
@@ -59,8 +59,14 @@ def run(args: argparse.Namespace) -> int:
     if finished.damaged:
         return BAD_INPUT
     if totals.rows and totals.count(TrajectoryOutcome.BAD, TrajectoryOutcome.FAILED) == totals.rows:
+        complain(
+            "no row could be read: is this a file of trajectories? --column names the column that has the turns"
+        )
         return BAD_INPUT
-    return TOO_SMALL if is_strict(args) and totals.still_over_limit else 0
+    if is_strict(args) and totals.still_over_limit:
+        complain(f"{pluralise(totals.still_over_limit, 'row')} still over the target (--strict)")
+        return TOO_SMALL
+    return 0
 
 
 def _summaries_of(wanted: Run) -> SummariesSeen | None:
@@ -92,15 +98,15 @@ def _lines(wanted: Run, finished: RunResult, screen: Screen) -> Iterator[str]:
     yield screen.paint(f"{pluralise(totals.rows, 'row')}{files}, {finished.seconds:.1f} s", "bold")
     for label, text in _figures(wanted, finished, screen):
         yield f"  {screen.paint(label, 'dim')}{' ' * (_LABEL_COLUMNS - len(label))}{text}"
-    yield from _rows(finished.over, totals.still_over_limit, "still over", finished, screen)
+    yield from _rows(finished.over, totals.still_over_limit, "rows still over", finished, screen)
     unread = totals.count(TrajectoryOutcome.BAD, TrajectoryOutcome.FAILED)
-    yield from _rows(finished.bad, unread, "not read", finished, screen)
+    yield from _rows(finished.bad, unread, "rows not read", finished, screen)
 
 
 def _rows(
     rows: Sequence[BadRow], number: int, heading: str, finished: RunResult, screen: Screen
 ) -> Iterator[str]:
-    """Yields the first of these rows, each with what is to be said of it."""
+    """Yields the first of these rows, each with its remark."""
     if rows:
         yield f"  {screen.paint(heading, 'dim')}"
     for one in rows[:_SHOWN_BAD]:
@@ -118,7 +124,7 @@ def _figures(wanted: Run, finished: RunResult, screen: Screen) -> Iterator[tuple
         yield "sample", f"{share}; {pluralise(totals.left_out, 'row')} left out"
     if finished.resumed_rows:
         yield "resumed", f"{pluralise(finished.resumed_rows, 'row')} done before by an earlier run"
-    yield from _outcomes(finished, screen)
+    yield from _outcomes(wanted, finished, screen)
     yield "tokens", f"{totals.tokens_before:,} {screen.arrow} {totals.tokens_after:,} ({totals.ratio:.0%})"
     yield "turns", f"{totals.turns_before:,} {screen.arrow} {totals.turns_after:,}"
     if totals.model_calls:
@@ -135,18 +141,21 @@ def _figures(wanted: Run, finished: RunResult, screen: Screen) -> Iterator[tuple
         yield "report", printable(str(wanted.report))
 
 
-def _outcomes(finished: RunResult, screen: Screen) -> Iterator[tuple[str, str]]:
+def _explain_still_over(finished: RunResult, wanted: Run) -> str:
+    """Returns how many rows are still over the target, why, and what helps."""
+    over, kept = finished.totals.still_over_limit, finished.totals.count(TrajectoryOutcome.NOT_COMPRESSIBLE)
+    if not over:
+        return "0"
+    unchanged = f", {kept:,} of them unchanged" if kept else ""
+    hint = "" if wanted.job.options.shorten_protected else "; --shorten-protected cuts them"
+    return f"{over:,}: the turns that must stay are too large{unchanged}{hint}"
+
+
+def _outcomes(wanted: Run, finished: RunResult, screen: Screen) -> Iterator[tuple[str, str]]:
     totals = finished.totals
     yield "under target", f"{totals.count(TrajectoryOutcome.UNDER_TARGET):,}, unchanged"
     yield "compressed", f"{totals.compressed:,}"
-    if totals.still_over_limit:
-        kept = totals.count(TrajectoryOutcome.NOT_COMPRESSIBLE)
-        yield (
-            "still over",
-            f"{totals.still_over_limit:,}: the turns that must stay are too large ({kept:,} unchanged)",
-        )
-    else:
-        yield "still over", "0"
+    yield "still over", _explain_still_over(finished, wanted)
     if degraded := totals.count(TrajectoryOutcome.DEGRADED):
         yield "degraded", f"{degraded:,} rows without the model's words"
         elsewhere = {bad.reason for bad in finished.bad}  # told with the number of the row

@@ -39,7 +39,7 @@ _MODEL = {
 
 
 def run_of(args: argparse.Namespace) -> Run:
-    """The run that was asked for. Raises SettingsError."""
+    """Returns the run that was asked for. Raises SettingsError."""
     given = {name: value for name, value in vars(args).items() if value is not None}
     if args.config is not None:
         given = {**_from_file(Path(args.config)), **given}
@@ -77,7 +77,7 @@ def run_of(args: argparse.Namespace) -> Run:
 
 
 def is_strict(args: argparse.Namespace) -> bool:
-    """Returns True where a row that stays over the target is to be a failure, by what was typed or by the file."""
+    """Returns True if a row that stays over the target counts as a failure, by option or by file."""
     if args.strict is not None or args.config is None:
         return bool(args.strict)
     return bool(_from_file(Path(args.config)).get("strict"))
@@ -98,10 +98,10 @@ def _model(given: dict[str, Any]) -> ModelOptions | None:
 
 
 def _from_file(path: Path) -> dict[str, Any]:
-    """The options that a file gives, read as if they had been typed."""
+    """Returns the options that a file gives, read as if they had been typed."""
     actions = _actions()
     options: dict[str, Any] = {}
-    for name, value in _mapping(path).items():
+    for name, value in _read_mapping(path).items():
         key = str(name).replace("-", "_")
         action = actions.get(key)
         if action is None:
@@ -113,7 +113,7 @@ def _from_file(path: Path) -> dict[str, Any]:
 
 
 def _actions() -> dict[str, argparse.Action]:
-    """The options of the command that a file may give, by name."""
+    """Returns the options of the command that a file may give, by name."""
     commands = next(a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))  # noqa: SLF001 - the only way to ask a parser what it knows
     parser: argparse.ArgumentParser = commands.choices["trajectories"]
     return {action.dest: action for action in parser._actions if action.dest not in _NOT_IN_A_FILE}  # noqa: SLF001 - as above
@@ -137,7 +137,7 @@ def _value(path: Path, action: argparse.Action, value: Any) -> Any:
     return read
 
 
-def _mapping(path: Path) -> dict[Any, Any]:
+def _read_mapping(path: Path) -> dict[Any, Any]:
     try:
         found = msgspec.yaml.decode(path.read_bytes())
     except OSError as error:

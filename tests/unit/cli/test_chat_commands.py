@@ -17,6 +17,7 @@ from penstock.cli.chat.state import Chat, ChatHost, ChatSetup
 from penstock.cli.screen import Screen
 from penstock.cli.tokens import percent
 from penstock.errors import SettingsError, UnknownHandle, UnknownSession
+from penstock.loop.approvals import ApprovalRule
 from penstock.loop.events import Compacted, Noticed
 from penstock.measure.usage import Usage
 from penstock.settings import ModelSettings, RecallSettings, Settings
@@ -101,12 +102,37 @@ def test_unknown_commands_are_answered_with_the_nearest(tmp_path, monkeypatch):
     acted(["."], tmp_path, monkeypatch, act)
 
 
+def test_words_after_a_command_that_takes_none_are_not_passed_over(tmp_path, monkeypatch):
+    async def act(person):
+        assert await person.command("/undo 3") == ["/undo takes nothing after it; nothing was done"]
+        assert await person.command("/new fix the bug") == ["/new takes nothing after it; nothing was done"]
+
+    acted(["."], tmp_path, monkeypatch, act)
+
+
+def test_a_search_names_the_command_that_shows_what_it_found(tmp_path, monkeypatch):
+    async def act(person):
+        await person.says("count the red apples")
+        first = person.chat.conversation[:8]
+        assert (await person.command("/search red apples"))[-1] == "/show m1 shows the first one in full"
+        await person.command("/new")
+        await person.says("and the pears")
+        hint = (await person.command("/search red apples"))[-1]
+        assert hint == f"to read one in full: penstock sessions show {first} --handle m1"
+
+    acted(["Fine."], tmp_path, monkeypatch, act)
+
+
 def test_help_names_every_command_and_the_keys(tmp_path, monkeypatch):
     async def act(person):
         text = "\n".join(await person.command("/help"))
         assert all(f"/{name} " in text or f"/{name}\n" in text for name in COMMANDS)
         assert "Ctrl-D exits" in text
         assert max(map(len, text.splitlines())) <= SCREEN.columns
+        for columns in (40, 60, 80):  # nothing is cut off, however narrow
+            narrow = await run_command(parse_command("/help"), person.chat, SCREEN._replace(columns=columns))
+            assert max(map(len, narrow)) <= columns
+            assert " ".join(narrow).split() == text.split()
 
     acted(["."], tmp_path, monkeypatch, act)
 
@@ -149,7 +175,9 @@ def test_compress_undo_and_what_is_said_from_the_second_time_on_once(tmp_path, m
         after = person.chat.status.prompt_tokens
         assert after < before
         (said,) = await person.command("/undo")
-        assert said.endswith(f"{after:,} → {before:,} tokens")
+        receipt = made[0].receipt  # one scale: what a compaction took off, its undoing adds
+        assert said.endswith(f"{receipt.tokens_after:,} → {receipt.tokens_before:,} tokens")
+        assert person.chat.status.prompt_tokens == before
         assert person.chat.status.compactions == 0
         for _ in range(3):
             await person.command("/compress")
@@ -391,3 +419,52 @@ def test_search_finds_what_penstock_search_finds(tmp_path, monkeypatch, semantic
         assert ("authentication" in said) is semantic
 
     acted(["Understood."], tmp_path, monkeypatch, act, semantic=semantic)
+
+
+def test_approvals_are_seen_and_taken_back(tmp_path, tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+
+    async def act(person):
+        approvals = person.chat.agent.approvals
+        assert await person.command("/approvals") == [
+            "everything needs your approval; a question can be answered for the session or the project"
+        ]
+        assert "nothing to revoke" in (await person.command("/approvals forget 1"))[0]
+        approvals.project.add(ApprovalRule("terminal", "make test", exact=True))
+        approvals.remember(ApprovalRule("write_file", "a\x1b[2J.txt", exact=True))
+        assert await person.command("/approvals") == [
+            f"always, in {tmp_path}:",
+            "  1  terminal(make test)",
+            "in this session:",
+            "  2  write_file(a\\x1b[2J.txt)",
+            "/approvals forget N revokes one, /approvals forget all revokes them all",
+        ]
+        assert "numbered 1 to 2" in (await person.command("/approvals forget 3"))[0]
+        assert "forget N" in (await person.command("/approvals remove 1"))[0]
+        assert await person.command("/approvals forget 1") == ["will ask again before terminal(make test)"]
+        assert approvals.project.rules() == ()
+        await person.command("/approvals forget all")
+        assert approvals.remembered == ()
+        approvals.project.add(ApprovalRule("terminal", "make", exact=True))
+        await person.command("/new")  # another session in the same project
+        assert "  1  terminal(make)" in await person.command("/approvals")
+
+    acted(["."], tmp_path, monkeypatch, act)
+
+
+def test_no_switch_to_a_model_that_takes_no_pictures_once_there_are_some(tmp_path, monkeypatch):
+    (tmp_path / "shot.gif").write_bytes(b"GIF89a\1\0\1\0\0\0\0,")
+
+    async def act(person):
+        assert (await person.chat.ask("What is @shot.gif?")).reason == "done"
+        with pytest.raises(
+            SettingsError, match="deepseek-chat takes no pictures, and this conversation has some"
+        ):
+            await person.command("/model deepseek-chat")
+        await person.command("/model gpt-4o")
+        assert person.chat.status.model == "gpt-4o"
+        await person.command("/new")
+        await person.command("/model deepseek-chat")
+        assert person.chat.status.model == "deepseek-chat"
+
+    acted(["."], tmp_path, monkeypatch, act)

@@ -7,8 +7,10 @@ import io
 import os
 import pty
 import re
+import shlex
 import signal
 import sys
+from base64 import b64encode
 from contextlib import ExitStack, asynccontextmanager
 
 import pytest
@@ -26,18 +28,19 @@ from penstock.testing import Reply, ScriptedProvider
 pytestmark = pytest.mark.outside
 
 ENTER, CTRL_C, CTRL_D, CTRL_E, CTRL_O, CTRL_R = "\r", "\x03", "\x04", "\x05", "\x0f", "\x12"
-BACKSPACE = "\x7f"
+BACKSPACE, TAB, CTRL_V = "\x7f", "\t", "\x16"
 PATIENCE_SECONDS = 20
 
 
 class Typist:
     """Types, presses Ctrl-C while nothing is read, and waits for what is printed."""
 
-    def __init__(self, keys, printed, server, ahead):
+    def __init__(self, keys, printed, server, reader):
         self.keys = keys
         self.printed = printed
         self.server = server
-        self.ahead = ahead
+        self.reader = reader
+        self.ahead = reader.ahead
 
     def type(self, *keys):
         for key in keys:
@@ -55,6 +58,10 @@ class Typist:
     async def see(self, pattern):
         await self.until(lambda: re.search(pattern, self.printed.getvalue()), repr(pattern))
 
+    async def prompted(self):
+        """Waits for the prompt: keys before it are typed ahead, where no key has a meaning."""
+        await self.until(lambda: self.reader._session.app.is_running, "a prompt")
+
     async def requests(self, count):
         await self.until(lambda: len(self.server.received) >= count, f"{count} requests")
 
@@ -67,7 +74,7 @@ class Typist:
 
 
 @asynccontextmanager
-async def a_terminal(script, tmp_path, monkeypatch, window=32_000):
+async def a_terminal(script, tmp_path, monkeypatch, window=32_000, folder=None):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     printed = io.StringIO()
@@ -84,10 +91,10 @@ async def a_terminal(script, tmp_path, monkeypatch, window=32_000):
             stack.callback(store.close)
             chooser = ModelChooser(stack, ModelWish(model="gpt-4.1", base_url=f"{server.base_url}/v1"))
             settings = Settings(model=ModelSettings(name="gpt-4.1", context_length=window))
-            setup = ChatSetup(settings=settings, store=store, chooser=chooser, folder=tmp_path)
+            setup = ChatSetup(settings=settings, store=store, chooser=chooser, folder=folder or tmp_path)
             chat = TerminalChat(setup, chooser.choose_first(), yes=True)
             running = asyncio.ensure_future(chat.run(None))
-            typist = Typist(keys, printed, server, chat._reader.ahead)
+            typist = Typist(keys, printed, server, chat._reader)
             try:
                 await typist.see("Ctrl-D exits")
                 yield typist
@@ -143,8 +150,10 @@ def test_ctrl_r_finds_an_earlier_input_enter_takes_it_and_ctrl_c_gives_up(tmp_pa
     async def act(typist):
         await typist.say("count the red apples", "One")
         await typist.say("something else", "Two")
+        await typist.prompted()
         typist.type(CTRL_R, "red", CTRL_C, "typed instead", ENTER)
         await typist.see("Three")
+        await typist.prompted()
         typist.type(CTRL_R, "apples", ENTER, CTRL_E, " again", ENTER)
         await typist.see("Four")
         said = [one.body["messages"][-1]["content"] for one in typist.server.received]
@@ -198,3 +207,114 @@ def test_ctrl_o_unfolds_the_last_command(tmp_path, monkeypatch):
 
     script = [Reply.calling("terminal", command="seq -f 'line %g' 8"), "Counted.", "Fine."]
     played(script, tmp_path, monkeypatch, act)
+
+
+def test_enter_without_words_leaves_no_trace(tmp_path, monkeypatch):
+    async def act(typist):
+        await typist.prompted()
+        before = typist.reader._session.app.render_counter
+        typist.type(ENTER, "  ", ENTER)
+        await typist.until(lambda: typist.reader.typed == "  ", "the blanks to be read")
+        await typist.until(lambda: typist.reader._session.app.render_counter > before, "a redraw")
+        assert typist.reader.typed == "  "  # the same prompt is still there
+        await typist.say("hello", "One")
+        assert typist.server.received[0].body["messages"][-1]["content"] == "hello"
+
+    played(["One."], tmp_path, monkeypatch, act)
+
+
+@pytest.mark.parametrize(
+    ("typed", "opens"),
+    [
+        ("/", True),
+        ("/se", True),
+        ("/sessions", False),  # nothing is left to complete, so no rows are kept for a menu
+        ("/compress the orders", False),
+        ("/compress h", True),
+        ("/resume ", True),
+        ("see @sr", True),
+        ("plain words", False),
+    ],
+)
+def test_rows_for_a_menu_are_kept_only_where_there_may_be_one(tmp_path, monkeypatch, typed, opens):
+    async def act(typist):
+        await typist.prompted()
+        typist.type(typed)
+        await typist.until(lambda: typist.reader.typed == typed, "the keys to be read")
+        assert typist.reader._session.default_buffer.complete_while_typing() is opens
+        typist.type(CTRL_C)
+
+    played(["One."], tmp_path, monkeypatch, act)
+
+
+def test_a_conversation_is_picked_from_a_list_and_ctrl_c_leaves_it(tmp_path, monkeypatch):
+    async def act(typist):
+        await typist.say("count the red apples", "One")
+        await typist.say("/new", "new conversation")
+        await typist.say("where are the pears", "Two")
+        await typist.say("/new", "new conversation; the previous")
+        typist.type("/resume", ENTER, "zzz", ENTER, CTRL_C)  # nothing is left to take, so Enter takes nothing
+        await typist.see("still in this conversation")
+        typist.type("/sessions", ENTER, "red", ENTER)
+        await typist.see("you:    count the red apples")
+        await typist.say("and now?", "Three")
+        typist.type("/resume pears", ENTER)  # no id: what the list is narrowed down to
+        typist.type(ENTER)
+        await typist.see("you:    where are the pears")
+        await typist.say(
+            "/resume nonsense", "no conversation has the id or the words 'nonsense'; /sessions lists"
+        )
+        said = [one.body["messages"][-1]["content"] for one in typist.server.received]
+        assert said == ["count the red apples", "where are the pears", "and now?"]
+        assert "count the red apples" in str(typist.server.received[2].body["messages"])
+
+    played(["One.", "Two.", "Three."], tmp_path, monkeypatch, act)
+
+
+def test_files_are_completed_attached_dragged_and_taken_from_the_clipboard(tmp_path, monkeypatch):
+    shot = b"GIF89a\1\0\1\0\0\0\0,"
+    (tmp_path / "notes.txt").write_text("nineteen orders\n")
+    (tmp_path / "outside").mkdir()
+    work, bin_folder = tmp_path / "work", tmp_path / "bin"
+    for folder in (work, bin_folder):
+        folder.mkdir()
+    (work / "orders.txt").write_text("nineteen orders\n")
+    (tmp_path / "my shot.gif").write_bytes(shot)
+    reader = bin_folder / "wl-paste"
+    reader.write_text(f"#!/bin/sh\ncat {shlex.quote(str(tmp_path / 'my shot.gif'))}\n")
+    reader.chmod(0o700)
+
+    async def act(typist):
+        typist.type("count @ord")
+        menu = typist.reader._session.default_buffer
+        await typist.until(lambda: menu.complete_state and menu.complete_state.completions, "the menu")
+        typist.type(TAB)
+        await typist.until(lambda: "orders.txt" in typist.reader.typed, "the completion")
+        typist.type(ENTER)
+        await typist.see("One")
+        typist.type(
+            f"\x1b[200~{str(tmp_path / 'my shot.gif').replace(' ', chr(92) + ' ')}\x1b[201~",
+            "what is it?",
+            ENTER,
+        )
+        await typist.see("Two")
+        monkeypatch.setenv("PATH", str(bin_folder) + os.pathsep + os.environ["PATH"])
+        typist.type("look ", CTRL_V)
+        await typist.until(lambda: "pasted" in typist.reader.typed, "the picture of the clipboard")
+        typist.type(ENTER)
+        await typist.see("Three")
+        typist.type("read @../notes.txt", ENTER)
+        await typist.see("outside the working folder")
+        await typist.until(lambda: typist.reader.typed == "read @../notes.txt", "the input to come back")
+        typist.type(CTRL_C)
+        first, second, third = (one.body["messages"][-1]["content"] for one in typist.server.received)
+        assert first.startswith("count @orders.txt\n\n<attached_file")
+        assert "nineteen orders" in first
+        picture = {
+            "type": "image_url",
+            "image_url": {"url": f"data:image/gif;base64,{b64encode(shot).decode()}"},
+        }
+        assert second[0] == third[0] == picture
+        assert second[1]["text"].endswith('my shot.gif" what is it?')
+
+    played(["One.", "Two.", "Three."], tmp_path, monkeypatch, act, folder=work)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import msgspec
+import pyte
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,15 +105,15 @@ def test_an_answer_in_any_pieces_gives_the_same_blocks(sizes):
     whole.add(TEXT)
     assert blocks == whole.take_all()
     assert "\n".join(blocks) == TEXT
-    assert answer.waiting(100) == ""
+    assert answer.show_waiting(100) == ""
 
 
 def test_a_fence_that_is_not_closed_waits():
     answer = AnswerMarkdown()
     answer.add("Before.\n\n```python\nx = 1\n\ny = 2\n")
     assert answer.take_final() == ["Before.\n"]
-    assert answer.waiting(100).startswith("```python")
-    assert answer.waiting(3) == "```python\n\ny = 2\n"
+    assert answer.show_waiting(100).startswith("```python")
+    assert answer.show_waiting(3) == "```python\n\ny = 2\n"
 
 
 def test_what_drives_a_terminal_is_dropped():
@@ -207,6 +208,10 @@ def test_how_turns_end():
     assert "kept" in turn_end_line(TurnEnded("interrupted", 1, 1.0))
     assert turn_end_line(TurnEnded("steps", 1, 1.0, "the limit")) == "the limit; type 'continue' to go on"
     assert turn_end_line(TurnEnded("failed", 1, 1.0, "429\x1b[2J")) == "429\\x1b[2J"
+    passing = TurnEnded("failed", 1, 1.0, "overloaded", may_pass=True)
+    assert turn_end_line(passing) == "overloaded; type 'continue' to try again"
+    resume = "penstock chat --resume 5930795f"
+    assert turn_end_line(passing, resume) == f"overloaded; to try again: {resume} -p continue"
 
 
 def test_what_is_asked_shows_all_of_it_and_nothing_else():
@@ -332,3 +337,25 @@ def test_a_tool_that_was_running_when_the_turn_was_stopped():
         "✗ terminal sleep 60 → stopped",
         "stopped; the conversation is kept",
     ]
+
+
+@pytest.mark.parametrize("words", [40, 400, 1_500])
+def test_the_end_of_an_answer_stays_on_the_screen_when_the_turn_is_over(words):
+    """What was drawn while it was written must not be scrolled away with it: a person was left with a blank screen."""
+    out = io.StringIO()
+    console = Console(file=out, width=100, height=30, force_terminal=True, legacy_windows=False)
+    view = TurnView(console, lambda columns: status_line(STATUS, columns))
+    view.start("waiting for the model")
+    for at in range(words):
+        view(Said(text=f"word{at} "))
+        if at % 20 == 0:
+            view.tick()
+    view(TurnEnded("done", 1, 1.0))
+    screen = pyte.Screen(100, 30)
+    pyte.Stream(screen).feed(out.getvalue().replace("\n", "\r\n"))
+    shown = [line.rstrip() for line in screen.display]
+    last = max(at for at, line in enumerate(shown) if line)
+    assert shown[last].endswith(f"word{words - 1}")
+    # The lines below an answer take their rows with them: what goes on, a blank one, the status.
+    assert last >= min(24, words // 14), "rows above the prompt are empty though the answer would fill them"
+    assert all(shown[at] for at in range(last)), "the answer has gaps"

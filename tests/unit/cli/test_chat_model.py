@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from penstock.cli.chat import model as chat_model
-from penstock.cli.chat.model import LOCAL, ModelChoice, ModelChooser, ModelWish, NoModel, Route
+from penstock.cli.chat.model import LOCAL, ModelChoice, ModelChooser, ModelRoute, ModelWish, NoModel
 from penstock.errors import SettingsError
 from penstock.providers.connect import ConnectOptions, connect
 from penstock.providers.presets import PRESETS
@@ -118,7 +118,7 @@ def test_after_the_model_on_this_machine_back_to_the_server_that_was_given():
     assert own.choose_other("qwen", here).model.base_url == "http://127.0.0.1:9/v1"
 
 
-STRANGER = Route("azure", "https://stranger.example/openai/v1")
+STRANGER = ModelRoute("azure", "https://stranger.example/openai/v1")
 
 
 @pytest.mark.parametrize("provider", [name for name, preset in PRESETS.items() if not preset.base_url])
@@ -126,7 +126,7 @@ def test_a_key_goes_to_no_address_that_only_the_store_names(monkeypatch, provide
     monkeypatch.setenv(PRESETS[provider].key_variable, "not-a-real-key")
     asked = []
     chosen = ModelChooser(ExitStack(), ModelWish(), lambda host: not asked.append(host))
-    choice = chosen.choose_first(row("gpt-4.1", "chat"), Route(provider, STRANGER.base_url))
+    choice = chosen.choose_first(row("gpt-4.1", "chat"), ModelRoute(provider, STRANGER.base_url))
     assert asked == ["stranger.example"]
     assert choice.model._endpoint.key is None
     assert choice.where == f"{provider}, at stranger.example"
@@ -142,11 +142,11 @@ def test_an_address_that_only_the_store_names_needs_a_yes(confirm):
         with pytest.raises(
             SettingsError, match=r"was with stranger\.example, .* only the store: .* --base-url"
         ):
-            choose(row("gpt-4.1", "chat"), Route("openai", "https://stranger.example/v1"))
+            choose(row("gpt-4.1", "chat"), ModelRoute("openai", "https://stranger.example/v1"))
 
 
 def test_an_address_on_this_machine_or_in_the_settings_needs_no_yes():
-    here = Route("ollama", "http://127.0.0.1:9/v1")
+    here = ModelRoute("ollama", "http://127.0.0.1:9/v1")
     assert chooser().choose_first(row("qwen", "chat"), here).where == "ollama, at 127.0.0.1"
     mine = chooser(provider="openai", base_url="https://own.example/v1", usual="gpt-4.1")
-    assert mine.choose_first(row("gpt-4.1", "chat"), Route("openai", "https://own.example/v1")).base_url
+    assert mine.choose_first(row("gpt-4.1", "chat"), ModelRoute("openai", "https://own.example/v1")).base_url

@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from penstock.cli.chat.model import LOCAL, ModelWish, Route, keep_route, read_route
+from penstock.cli.chat.model import LOCAL, ModelRoute, ModelWish, keep_route, read_route
 from penstock.errors import SettingsError
 from penstock.sessions.session import Session
 from penstock.settings import ModelSettings
@@ -64,7 +64,7 @@ def test_a_key_goes_only_where_it_was_set_for(given):
 
 def test_a_conversation_goes_on_where_it_was(store):
     row = row_of(store, "llama")
-    keep_route(store, row, Route("vllm", "http://127.0.0.1:8/v1"))
+    keep_route(store, row, ModelRoute("vllm", "http://127.0.0.1:8/v1"))
     found = ModelWish.of(options(), OWN).for_resumed(row, read_route(store, row))
     assert (found.model, found.provider, found.base_url, found.api_key_env) == (
         "llama",
@@ -72,7 +72,7 @@ def test_a_conversation_goes_on_where_it_was(store):
         "http://127.0.0.1:8/v1",
         None,
     )
-    again = ModelWish.of(options(), OWN).for_resumed(row, Route("ollama", "http://127.0.0.1:9"))
+    again = ModelWish.of(options(), OWN).for_resumed(row, ModelRoute("ollama", "http://127.0.0.1:9"))
     assert again.api_key_env == "OWN_KEY"  # the same address, written otherwise
     told = ModelWish.of(options(model="mistral", base_url=SERVER), OWN).for_resumed(
         row, read_route(store, row)
@@ -82,7 +82,7 @@ def test_a_conversation_goes_on_where_it_was(store):
 
 def test_a_key_is_not_sent_to_an_address_that_only_the_store_has(store):
     row = row_of(store)
-    elsewhere = Route("openai", "https://elsewhere.example/v1")
+    elsewhere = ModelRoute("openai", "https://elsewhere.example/v1")
     with pytest.raises(
         SettingsError, match=r"was with elsewhere\.example: to send it the key in OWN_KEY, add its address"
     ):
@@ -114,6 +114,6 @@ def test_what_another_version_noted_is_as_good_as_nothing(store, note):
 
 def test_what_was_noted_goes_with_the_conversation(store):
     row = row_of(store)
-    keep_route(store, row, Route("ollama", SERVER))
+    keep_route(store, row, ModelRoute("ollama", SERVER))
     store.delete(row.id)
     assert read_route(store, row) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 
@@ -106,7 +107,7 @@ def test_without_a_person_only_what_is_allowed_is_done(chat, tmp_path):
     script = [calling("", "terminal", touch), "Refused.", calling("", "terminal", touch), "Done."]
     with scripted_provider(script) as server:
         ran = chat(server, "-p", "Make it.")
-        assert "✗ terminal touch made → refused: nobody is there to be asked" in ran.err
+        assert "✗ terminal touch made → refused: there is no one to ask" in ran.err
         assert not (tmp_path / "made").exists()
         assert chat(server, "-p", "Make it.", "--yes").text == "Done.\n"
         assert (tmp_path / "made").exists()
@@ -198,6 +199,13 @@ def test_a_prompt_that_is_a_command_is_carried_out_and_not_sent(chat):
         asked = len(server.received)
         assert_one_clear_error(chat(server, "--resume", "-p", "/show m99"), "m99")
         assert_one_clear_error(chat(server, "-p", "/usag"), "unknown command /usag", "/usage")
+        for command in (
+            "/sessions",
+            "/resume",
+            "/sessions list them",
+        ):  # a list, as nobody is there to pick from it
+            assert chat(server, "-p", command).text.splitlines()[1].endswith("List them.")
+        assert "no conversation has the words" in chat(server, "-p", "/sessions pears").text
         assert len(server.received) == asked
         chat(server, "-p", "/etc/hosts is empty")
         chat(server, "-p", "/help\nis what I typed")
@@ -220,8 +228,11 @@ def test_a_window_that_was_given_is_kept_for_the_next_time(chat):
 
 
 @pytest.mark.parametrize("answer", ["n", "y"])
-def test_a_resume_into_a_smaller_window_asks_first(chat, monkeypatch, answer):
-    long = "\n".join(f"worker {i} of order {48_000 + i} wrote /srv/{i}.csv in {i * 3} ms" for i in range(350))
+@pytest.mark.parametrize(("lines", "window"), [(350, 12_000), (30, 2_300)])  # the second: full with the tools
+def test_a_resume_into_a_smaller_window_asks_first(chat, monkeypatch, answer, lines, window):
+    long = "\n".join(
+        f"worker {i} of order {48_000 + i} wrote /srv/{i}.csv in {i * 3} ms" for i in range(lines)
+    )
     asked, opened = [], []
 
     async def open_terminal(_chat, session_id):
@@ -240,14 +251,14 @@ def test_a_resume_into_a_smaller_window_asks_first(chat, monkeypatch, answer):
         monkeypatch.setattr("penstock.cli.chat.terminal.TerminalChat.run", open_terminal)
         assert chat(server, "--resume").code == 0
         assert (len(asked), len(opened)) == (0, 1)
-        assert chat(server, "--resume", "--context-length", "12k").code == (0 if answer == "y" else 130)
+        assert chat(server, "--resume", "--context-length", str(window)).code == (0 if answer == "y" else 130)
         assert re.fullmatch(
-            r"this conversation takes [\d,]+ tokens and had a window of 1,000,000; in the 12,000 of gpt-4.1 it is "
+            rf"this conversation takes [\d,]+ tokens and had a window of 1,000,000; in the {window:,} of gpt-4.1 it is "
             r"compacted first \(/undo takes that back\)\. Go on\?",
             asked[0],
         )
         assert len(opened) == (2 if answer == "y" else 1)
-        assert chat(server, "--resume", "--context-length", "12k", "--yes").code == 0
+        assert chat(server, "--resume", "--context-length", str(window), "--yes").code == 0
         assert chat(server, "--resume", "--context-length", "900k").code == 0  # smaller, and all of it fits
         assert len(asked) == 1
 
@@ -271,3 +282,35 @@ def test_the_log_says_what_became_of_the_context(chat, tmp_path):
     assert told.group(1) in {"preflight", "hygiene", "emergency"}
     refused = chat(server, "-p", "Go on.", "--log", "no/such/folder.log")
     assert_one_clear_error(refused, "--log no/such/folder.log cannot be written")
+
+
+def test_files_are_attached_in_scripts_by_the_prompt_and_not_by_what_is_piped(chat, tmp_path):
+    (tmp_path / "a.py").write_text("x = 1\n")
+    (tmp_path / ".env").write_text("MODE=x\n")
+    shot = "R0lGODlhAQABAAAAACw="
+    (tmp_path / "shot.gif").write_bytes(base64.b64decode(shot))
+    with scripted_provider(["Yes."], repeat_last=True) as server:
+        ran = chat(server, "-p", "What is @a.py?")
+        assert "✓ read_file a.py → lines 1 to 1 of 1" in ran.err
+        said = server.received[0].body["messages"][-1]["content"]
+        assert said == 'What is @a.py?\n\n<attached_file path="a.py">\n1\tx = 1\n</attached_file>'
+        assert chat(server, stdin=b"diff of @a.py").code == 0
+        assert server.received[1].body["messages"][-1]["content"] == "diff of @a.py"
+        assert chat(server, "-p", "And @shot.gif?").code == 0
+        picture, words = server.received[2].body["messages"][-1]["content"]
+        assert picture == {"type": "image_url", "image_url": {"url": f"data:image/gif;base64,{shot}"}}
+        assert words == {"type": "text", "text": "And @shot.gif?"}
+        for prompt, why in (
+            ("@.env", "looks like it holds secrets"),
+            ("@/etc/hostname", "outside the working folder"),
+        ):
+            refused = chat(server, "-p", prompt)
+            assert refused.code == 2
+            assert why in refused.err.splitlines()[-1]
+        blind = chat(server, "-p", "@shot.gif", "--model", "deepseek-chat")
+        assert (blind.code, blind.err.splitlines()[-1].partition(";")[0]) == (
+            2,
+            "penstock: shot.gif was not attached, and nothing was sent: deepseek-chat takes no pictures",
+        )
+        assert len(server.received) == 3
+        assert chat(server, "-p", "@shot.gif", "--model", "own", PENSTOCK_MODEL_PICTURES="true").code == 0

@@ -11,9 +11,8 @@ from penstock.cli.bench import Replay, ReplayCase, replay_lines
 from penstock.cli.screen import Screen
 from penstock.planning.economics import PriceTerms
 from penstock.replay.bills import Case
-from penstock.replay.compare import compare
 from penstock.replay.needles import Recalled
-from penstock.replay.policies import BEST, LATE, RULE
+from penstock.replay.policies import BEST, LATE, RULE, compare
 
 TERMS = PriceTerms(0.1, 1.25, 5.0, 300.0, 5e-6)
 
@@ -39,7 +38,7 @@ def test_a_group_of_columns_for_each_window():
     text = shown(replay(128_000, 1_000_000))
     assert "some\\x1b[31mmodel" in text[0]
     assert text[1] == "2 conversations skipped: fewer than two requests on record"
-    assert " ".join(text[4].split()) == "compacted 128k sent cost share 1m sent cost share"
+    assert " ".join(text[4].split()) == "compacted 128k sent cost share 1M sent cost share"
     assert len({len(line) for line in text[4:15]}) == 1
     assert text[15].startswith("sessions that fit but cost more than without compaction: 128k: ")
 

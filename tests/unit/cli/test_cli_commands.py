@@ -74,7 +74,7 @@ class TestCompress:
         out = ("-o", tmp_path / "out.json")
         ran = penstock("compress", session, "--target-tokens", "600", "--model", "unheard-of", *out)
         assert ran.text.count("unheard-of") == 1
-        assert "nothing is known of 'unheard-of': counted with o200k_base" in ran.text
+        assert "unknown model 'unheard-of': counted with o200k_base" in ran.text
         windowed = penstock("compress", session, "--model", "unheard-of", *out).text
         assert "a window of 128,000 tokens: --context-length sets it" in windowed
 
@@ -90,12 +90,12 @@ class TestCompress:
         assert targets[1] < targets[0]
 
     def test_focus_and_settings_reach_the_engine(self, penstock, session):
-        plain = penstock("compress", session, "--target-tokens", "900")
-        focused = penstock("compress", session, "--target-tokens", "900", "--focus", "part_3.py 23757")
+        plain = penstock("compress", session, "--target-tokens", "600")
+        focused = penstock("compress", session, "--target-tokens", "600", "--focus", "part_3.py 23757")
         assert b"23757" in focused.out
         assert focused.out != plain.out
         more = penstock(
-            "compress", session, "--context-length", "2k", "--set", "compression.protect_first_n=0"
+            "compress", session, "--context-length", "2k", "--set", "compression.target_ratio=0.1"
         )
         assert more.out != penstock("compress", session, "--context-length", "2k").out
 
@@ -169,7 +169,7 @@ class TestReport:
         assert "--handle" not in ran.text
 
     def test_a_target_without_room_for_a_handoff_is_told(self, penstock, session):
-        told = "  note       no room for a handoff: nothing says what was summarised\n"
+        told = "  note       no room for a handoff: nothing tells the agent what was summarised\n"
         assert told in penstock("compress", session, "--target-tokens", "20").err
         for aim in ("600", "90%", "90k"):
             assert told not in penstock("compress", session, "--target-tokens", aim).err
@@ -177,6 +177,7 @@ class TestReport:
     def test_nothing_is_said_of_originals_where_all_stay(self, penstock, session):
         assert "originals" not in penstock("compress", session, "--target-tokens", "90k").err
 
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize("turns", [2, 5, 30, 200])
     @pytest.mark.parametrize("command", ["compress", "explain"])
     def test_the_hint_is_a_command_that_works(self, penstock, tmp_path, turns, command):
@@ -270,6 +271,7 @@ class TestExplain:
         assert "read_file" in lines[2]
         assert "the user's last request" in lines[63]
 
+    @pytest.mark.outside  # takes long
     def test_neighbours_share_a_line(self, penstock, tmp_path):
         file = tmp_path / "long.json"
         file.write_bytes(encoded(work(200)))

@@ -69,7 +69,7 @@ def test_a_folder_that_is_not_there_is_said(penstock, tmp_path):
     ran = penstock("engines", XDG_DATA_HOME=str(tmp_path))
     assert ran.code == 0
     assert (
-        ran.out.decode().splitlines()[-1] == f"plugin folder: {tmp_path}/penstock/plugins (it is not there)"
+        ran.out.decode().splitlines()[-1] == f"plugin folder: {tmp_path}/penstock/plugins (it does not exist)"
     )
 
 
@@ -92,7 +92,7 @@ def test_enable_writes_the_engine_into_the_settings_file_and_leaves_the_rest(pen
         XDG_CONFIG_HOME=str(tmp_path),
         PENSTOCK_CONTEXT_ENGINE="lossless",
     )
-    assert b"PENSTOCK_CONTEXT_ENGINE says lossless, and that counts" in ran.out
+    assert b"PENSTOCK_CONTEXT_ENGINE says lossless, which takes precedence" in ran.out
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import re
 import shlex
 from contextlib import redirect_stderr
@@ -106,7 +107,10 @@ class TestMistakes:
             ("sessions lst", ("did you mean list?", "See penstock sessions --help")),
             ("sessions zzz", ("choose from list, show,", "see penstock sessions --help")),
             ("compress f.json --dialect antropic", ("--dialect", "did you mean anthropic?")),
-            ("--json sessions list", ("belongs behind the command", "penstock sessions list")),
+            ("--frobnicate", ("no option --frobnicate;", "see penstock --help")),
+            ("sessions --jsno", ("--json?", "See penstock sessions list --help")),
+            ("keys --frobnicate", ("no option --frobnicate;", "see penstock keys --help")),
+            ("engines enabel", ("did you mean enable?", "See penstock engines --help")),
             ("tokens f.json g.json", ("unexpected argument 'g.json'", "see penstock tokens --help")),
         ],
     )
@@ -129,3 +133,64 @@ class TestMistakes:
             with redirect_stderr(io.StringIO()) as said, pytest.raises(SystemExit):
                 parser.refuse(slip)
             assert "did you mean --" in said.getvalue()
+
+
+def test_help_is_found_without_knowing_its_option(penstock):
+    assert penstock().text.startswith("usage: penstock [-h]")
+    assert penstock().code == 0
+    assert penstock("help").text == penstock("--help").text
+    assert penstock("help", "sessions", "show").text == penstock("sessions", "show", "--help").text
+    assert_one_clear_error(penstock("help", "compres"), "did you mean compress?")
+
+
+@pytest.mark.parametrize(
+    "words", ["sessions", "sessions --json", "--json sessions list", "sessions --json list"]
+)
+def test_sessions_are_listed_unless_something_else_is_named_wherever_options_stand(store, words):
+    listed = store("sessions", "list", *(["--json"] if "--json" in words else []))
+    assert listed.code == 0
+    assert store(*words.split()).text == listed.text
+
+
+def test_an_option_may_stand_before_the_action_that_takes_it(store, penstock, tmp_path):
+    (command,) = commands_in(store("search", "migrations").text)
+    name = shlex.split(command)[-3]
+    url = f"sqlite:///{tmp_path / 'my store.db'}"
+    shown = penstock("sessions", "--store", url, "show", name)
+    assert (shown.code, shown.text) == (0, store("sessions", "show", name).text)
+
+
+def test_what_is_missing_is_named_with_what_may_stand_there(penstock):
+    assert_one_clear_error(penstock("compress"), "FILE is missing; see penstock compress --help")
+    assert_one_clear_error(penstock("keys"), "ACTION is missing (choose from create, list,")
+
+
+def test_no_line_of_help_is_wider_than_a_terminal(penstock, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for command in ("", *HOMES):
+        for line in penstock(*command.split(), "--help").text.splitlines():
+            assert len(line) <= 80, line
+
+
+def test_a_window_that_is_too_small_is_told_as_such(penstock):
+    ran = penstock("compress", "examples/long_session.json", "--context-length", "10")
+    assert ran.code == 3
+    assert "use a larger window than 10 tokens, or a target of at least 113 tokens" in ran.err
+
+
+def test_a_handle_that_is_not_there_is_answered_with_those_that_are(penstock, tmp_path):
+    store = ("--store", f"sqlite:///{tmp_path}/s.db")
+    penstock("sessions", "import", "-", *store, stdin=b'[{"role":"user","content":"hello"}]')
+    (row,) = json.loads(penstock("sessions", "list", "--json", *store).out)
+    for command in (("show", row["id"], "--handle", "m9"), ("pin", row["id"], "m9")):
+        ran = penstock("sessions", *command, *store)
+        assert_one_clear_error(ran, "no original 'm9'", "its messages are m1 to m1")
+
+
+def test_a_pipe_gets_whole_titles(penstock, tmp_path):
+    words = "please find out why the nightly import of orders stops after the third file"
+    store = ("--store", f"sqlite:///{tmp_path}/s.db")
+    penstock(
+        "sessions", "import", "-", *store, stdin=json.dumps([{"role": "user", "content": words}]).encode()
+    )
+    assert penstock("sessions", "list", *store).text.splitlines()[1].endswith(words)

@@ -114,6 +114,7 @@ class TestCompressedFiles:
         ran = penstock("explain", "-", "--handle", "m68", stdin=encoded(rounds[1]))
         assert_one_clear_error(ran, "no original 'm68'")
 
+    @pytest.mark.outside  # takes long
     def test_a_handoff_in_front_of_a_message_is_no_part_of_its_original(self, penstock):
         turns = [
             m

@@ -92,7 +92,7 @@ def test_show_and_insights_tell_how_the_agent_went_on(penstock, compacted):
     shown = penstock("sessions", "show", conversation, "--store", url)
     assert shown.code == 0, shown.err
     told = (
-        "Of 4 earlier values the agent used next, 1 stood in the view (1 only in the handoff), 1 came back by recall, "
+        "Of 4 earlier values the agent used next, 1 stood in the view (25%, 1 only in the handoff), 1 came back by recall, "
         "1 was read again, 1 was asked of the person again."
     )
     assert f"\n{' ' * 20}{told}\n" in shown.text

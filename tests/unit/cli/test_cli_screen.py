@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.screen import Screen, align, clip, drop_columns, printable, screen_of, width_of
+from penstock.cli.screen import (
+    Screen,
+    align,
+    clip,
+    drop_columns,
+    printable,
+    screen_of,
+    width_of,
+    wrap_painted,
+)
+from penstock.config import wraps_on_resize
 
 PLAIN = Screen(io.StringIO())
 ASCII = PLAIN._replace(unicode=False)
@@ -93,3 +103,26 @@ class TestStreams:
 
     def test_a_closed_stream_takes_everything(self):
         screen_of(None).say("into the void")
+
+
+@pytest.mark.parametrize(
+    ("environ", "wraps"),
+    [
+        ({"TERM": "xterm-256color"}, False),
+        ({"TERM": "xterm-256color", "VTE_VERSION": "7200"}, True),
+        ({"TERM": "screen-256color", "TMUX": "/tmp/tmux,1,0"}, True),
+        ({"TERM": "alacritty"}, True),
+        ({"TERM": "screen", "STY": "1.pts", "VTE_VERSION": "7200"}, False),
+    ],
+)
+def test_terminals_that_wrap_lines_again_are_known(environ, wraps):
+    assert wraps_on_resize(environ) is wraps
+
+
+def test_a_line_in_a_colour_is_wrapped_between_words_and_stays_in_it():
+    dim = "\x1b[2m  one two three\x1b[0m"
+    assert wrap_painted(dim, 9) == ["\x1b[2m  one two\x1b[0m", "\x1b[2m  three\x1b[0m"]
+    assert wrap_painted("one two", 5) == ["one", "two"]
+    assert wrap_painted("one two", 0) == ["one two"]
+    mixed = "\x1b[2mone\x1b[0m and two"
+    assert wrap_painted(mixed, 5) == [mixed]

@@ -40,6 +40,12 @@ def test_speakers_calls_with_their_outcome_and_folded_results():
     assert "line 5" not in text
 
 
+def test_a_summary_by_another_program_is_not_the_users():
+    summary = "<conversation-summary>\n19 orders.\n</conversation-summary>"
+    entries = talk_of(user("Count."), user(summary), user(f"{summary}\nGo on."), dialect="anthropic")
+    assert [entry.speaker for entry in entries] == ["user", "summary", "user"]
+
+
 def test_a_call_that_has_no_result_says_so():
     assert "terminal  command: make (no result)" in shown(talk_of(user("Go."), call("c1")))
 

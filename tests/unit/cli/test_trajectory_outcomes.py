@@ -72,11 +72,12 @@ def test_three_counts_make_all_rows_and_those_that_stay_over_are_listed(penstock
     counts["compressed"] = next(int(words[1]) for words in told if words[0] == "compressed")
     assert counts == {"under target": 1, "compressed": 2, "still over": 1}
     assert any(line.strip().startswith("row 4: ") for line in ran.text.splitlines())
+    assert "too large; --shorten-protected cuts them\n" in ran.text
 
 
 def test_rows_that_stay_over_fail_a_strict_run(penstock, rows, tmp_path):
     ran = penstock("trajectories", rows, tmp_path / "out.jsonl", *TARGET, "--strict")
-    assert ran.code == 3
+    assert (ran.code, ran.err) == (3, "penstock: 1 row still over the target (--strict)\n")
     assert (tmp_path / "out.jsonl").exists()
     assert penstock("trajectories", rows, "--dry-run", "--strict", "--target-tokens", "90k").code == 0
 
@@ -105,10 +106,11 @@ def test_a_mistyped_column_is_told_before_anything_is_written(penstock, rows, tm
 
 
 def test_where_no_row_can_be_read_the_input_is_bad(penstock, tmp_path):
-    (tmp_path / "in.jsonl").write_text("{\nno\n")
+    (tmp_path / "in.jsonl").write_text('{\nno\n{"conversations": "no"}\n')
     ran = penstock("trajectories", tmp_path / "in.jsonl", tmp_path / "out.jsonl")
-    assert ran.code == 2
-    assert (tmp_path / "out.jsonl").read_text() == "{\nno\n"
+    assert (ran.code, "no row could be read" in ran.err, "--column" in ran.err) == (2, True, True)
+    assert "row 3: the column of turns is not JSON" in ran.text
+    assert (tmp_path / "out.jsonl").read_text() == '{\nno\n{"conversations": "no"}\n'
 
 
 outcomes = st.sampled_from(TrajectoryOutcome)

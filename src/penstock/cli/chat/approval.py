@@ -1,4 +1,7 @@
-"""Asks a person to allow what a tool is about to do: shows it in full, and takes yes, no or always."""
+"""Asks a person to allow what a tool is about to do: shows it in full, and takes yes, no or always.
+
+Always means in this session, or in this project, from any chat. `approval_lines` shows what is allowed.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.cli.screen import printable, screen_of
+from penstock.cli.screen import printable, screen_of, wrap
 from penstock.loop.approvals import Access, ApprovalReply
 from penstock.measure.wording import pluralise
 
@@ -15,26 +18,36 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from penstock.cli.screen import Screen
-    from penstock.loop.approvals import Permission
+    from penstock.loop.approvals import ApprovalRule, Approvals, Permission
 
-__all__ = ["QUESTION", "ask_on_lines", "make_key_asker", "permission_lines"]
+__all__ = ["approval_lines", "ask_on_lines", "list_given", "make_key_asker", "permission_lines"]
 
-QUESTION = "allow this? [y]es, [a]lways in this session, [n]o "
-_QUESTION_ON_EXCERPT = "allow this? [v]iew all of it, [y]es, [a]lways in this session, [n]o "
 _VIEW = "v"
 _MOST_TYPED = 4_096
-_KEYS = "yan"
-_REPLIES = {"y": ApprovalReply.ONCE, "a": ApprovalReply.SESSION, "n": ApprovalReply.NO}
+_REPLIES = {
+    "y": ApprovalReply.ONCE,
+    "a": ApprovalReply.SESSION,
+    "p": ApprovalReply.PROJECT,
+    "n": ApprovalReply.NO,
+}
 _SAID = {
     ApprovalReply.ONCE: "allowed once",
     ApprovalReply.SESSION: "allowed for this session",
+    ApprovalReply.PROJECT: "always allowed in this project; /approvals shows and revokes it",
     ApprovalReply.NO: "not allowed",
 }
 _WANTS = {Access.RUN: "wants to run", Access.WRITE: "wants to write", Access.READ: "wants to read"}
 
 
+def _write_question(columns: int, *, view: bool, keeps: bool) -> tuple[str, str]:
+    """Returns the question and its keys: `view` where not all is shown, `keeps` where a project's approvals are kept."""
+    viewing, keeping = "[v]iew all of it, " if view else "", ", always in this [p]roject" if keeps else ""
+    question = f"allow this? {viewing}[y]es, [a]lways in this session{keeping}, [n]o"
+    return "\n".join(wrap(question, columns - 2)) + " ", f"{_VIEW if view else ''}ya{'p' if keeps else ''}n"
+
+
 def permission_lines(asked: Permission, screen: Screen, rows: int) -> list[str]:
-    """Returns what is to be allowed: the command or the file, the difference, and why it needs permission.
+    """Returns what the person is asked to allow: the command or the file, the difference, and why it needs permission.
 
     Characters that would move the cursor or reverse the text are shown as escapes: what is read is what is done.
     """
@@ -63,21 +76,24 @@ def _colour_difference(line: str, screen: Screen) -> str:
 
 
 def make_key_asker(
-    key: Callable[[str, str], Awaitable[str]],
+    key: Callable[[str, str], Awaitable[str]], keeps: Callable[[], bool]
 ) -> Callable[[Permission, Screen, int], Awaitable[ApprovalReply]]:
-    """Returns a function that asks with single keys, read by `key`."""
+    """Returns a function that asks with single keys, read by `key`. `keeps` says if a project's approvals are kept."""
 
     async def ask(asked: Permission, screen: Screen, rows: int) -> ApprovalReply:
         for line in permission_lines(asked, screen, rows):
             screen.say(line)
         said = _VIEW
         if asked.detail.rstrip("\n").count("\n") >= rows:
-            said = await key(_QUESTION_ON_EXCERPT, _VIEW + _KEYS)
+            said = await key(*_write_question(screen.columns, view=True, keeps=keeps()))
             if said == _VIEW:
                 for line in permission_lines(asked, screen, asked.detail.count("\n") + 1):
                     screen.say(line)
-        reply = _REPLIES[await key(QUESTION, _KEYS) if said == _VIEW else said]
-        screen.say(screen.paint(f"  {_SAID[reply]}", "dim"))
+        if said == _VIEW:
+            said = await key(*_write_question(screen.columns, view=False, keeps=keeps()))
+        reply = _REPLIES[said]
+        for line in wrap(f"  {_SAID[reply]}", screen.columns, 2):
+            screen.say(screen.paint(line, "dim"))
         return reply
 
     return ask
@@ -88,7 +104,8 @@ async def ask_on_lines(asked: Permission) -> ApprovalReply:
     screen = screen_of(sys.stderr)
     for line in permission_lines(asked, screen, asked.detail.count("\n") + 1):
         screen.say(line)
-    print(QUESTION, end="", file=sys.stderr, flush=True)
+    question, _ = _write_question(screen.columns, view=False, keeps=True)
+    print(question, end="", file=sys.stderr, flush=True)
     try:
         said = await _read_line(sys.stdin.fileno())
     except asyncio.CancelledError:
@@ -107,3 +124,41 @@ async def _read_line(descriptor: int) -> str:
     finally:
         loop.remove_reader(descriptor)
     return os.read(descriptor, _MOST_TYPED).decode(errors="replace")
+
+
+# What is allowed, to be seen and revoked.
+
+
+def list_given(approvals: Approvals) -> list[ApprovalRule]:
+    """Returns what the person has allowed, in the order in which it is numbered: for the project, then for the session."""
+    kept = approvals.project.rules() if approvals.project is not None else ()
+    return [*kept, *(rule for rule in approvals.remembered if rule not in kept)]
+
+
+def approval_lines(approvals: Approvals, folder: str, screen: Screen) -> list[str]:
+    """Returns what needs no question, and since when: by numbers what can be revoked, then rules and `--yes`."""
+    given = list_given(approvals)
+    kept = approvals.project.rules() if approvals.project is not None else ()
+    lines: list[str] = []
+    heads = (
+        (f"always, in {printable(folder)}:", given[: len(kept)]),
+        ("in this session:", given[len(kept) :]),
+    )
+    number = 0
+    for head, rules in heads:
+        lines += [screen.paint(head, "dim")] if rules else []
+        for rule in rules:
+            number += 1
+            lines.append(f"{number:>3}  {screen.clip(printable(str(rule)), 5)}")
+    if approvals.rules:
+        lines.append(screen.paint("by agent.allow of the settings:", "dim"))
+        lines += [f"     {screen.clip(printable(str(rule)), 5)}" for rule in approvals.rules]
+    if approvals.yes:
+        lines.append("everything is allowed (--yes)")
+    if not lines:
+        return ["everything needs your approval; a question can be answered for the session or the project"]
+    if given:
+        lines.append(
+            screen.paint("/approvals forget N revokes one, /approvals forget all revokes them all", "dim")
+        )
+    return lines

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.accounts.conversations import find_conversation, iterate_conversations
-from penstock.cli.chat import is_interactive
+from penstock.cli.chat import echo_typing, is_interactive
 from penstock.cli.chat.model import ModelChooser, ModelWish, NoModel, read_route
 from penstock.cli.chat.script import ScriptChat, read_prompt
 from penstock.cli.chat.state import ChatSetup
@@ -24,6 +24,7 @@ from penstock.cli.screen import printable
 from penstock.cli.session_changes import DECLINED, confirm
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
+from penstock.context.hygiene import find_prompt_tokens
 from penstock.errors import SettingsError, UnknownSession, name_install
 from penstock.planning.policy import Policy
 from penstock.sessions.session import Session
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from penstock.cli.chat.model import ModelChoice, Route
+    from penstock.cli.chat.model import ModelChoice, ModelRoute
     from penstock.settings import Settings
     from penstock.stores.store import Store
     from penstock.stores.values import SessionRow
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         settings = choice.settle_window(settings)
         if resumed and person and not args.yes:
             question = _would_be_compacted(settings, store, resumed, choice, route)
-            if question and not confirm(question):
+            if question and not _confirm(question):
                 print("penstock: nothing was changed", file=sys.stderr)
                 return DECLINED
         setup = ChatSetup(
@@ -89,7 +90,7 @@ async def _talk(
     try:
         if prompt:
             chat = ScriptChat(setup, choice, yes=args.yes, as_json=args.json)
-            return await chat.run(prompt, session_id)
+            return await chat.run(prompt, session_id, args.prompt or "")
         from penstock.cli.chat.terminal import TerminalChat  # noqa: PLC0415 - needs what scripts do without
 
         return await TerminalChat(setup, choice, yes=args.yes).run(session_id)
@@ -124,9 +125,15 @@ def _confirm_host(host: str) -> bool:
         "the conversation and what the tools read."
     )
     try:
-        return input("Go on there? [y/N] ").strip().lower() in {"y", "yes"}
+        with echo_typing(on=True):
+            return input("Go on there? [y/N] ").strip().lower() in {"y", "yes"}
     except EOFError:
         return False
+
+
+def _confirm(question: str) -> bool:
+    with echo_typing(on=True):
+        return confirm(question)
 
 
 def _check_installed() -> None:
@@ -151,12 +158,12 @@ def _find_resumed(store: Store, given: str | None) -> SessionRow | None:
 
 
 def _would_be_compacted(
-    settings: Settings, store: Store, row: SessionRow, choice: ModelChoice, route: Route | None
+    settings: Settings, store: Store, row: SessionRow, choice: ModelChoice, route: ModelRoute | None
 ) -> str:
     """Returns what to ask before a conversation goes on in a smaller window than it had; empty where all of it fits."""
     session = Session(store, msgspec.structs.replace(row, model=choice.model.name), settings)
     session.endpoint, session.workings.listed_window = choice.model.base_url, choice.window_tokens
-    window, tokens = session.window.tokens, session.estimate()
+    window, tokens = session.window.tokens, find_prompt_tokens(session)
     if route is None or window >= route.window_tokens:
         return ""
     if tokens < Policy.of(settings.compression, window).budgets.threshold_tokens:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.accounts.conversations import list_conversations, make_title, read_handle
+from penstock.accounts.changes import change_pin
+from penstock.accounts.conversations import (
+    filter_conversations,
+    list_conversations,
+    make_title,
+    read_handle,
+)
 from penstock.accounts.display import SHORT_ID_CHARS, redact
 from penstock.accounts.talk import read_talk
 from penstock.accounts.usage import report_insights, report_usage
+from penstock.cli.chat.approval import approval_lines, list_given
 from penstock.cli.chat.lines import strip_controls
 from penstock.cli.chat.model import read_route
 from penstock.cli.screen import align, printable, wrap
 from penstock.cli.search import reading_hint, search_lines, search_store
-from penstock.cli.session_changes import pin_text, undo_text, unpin_text
 from penstock.cli.sessions import handle_lines, list_lines
 from penstock.cli.spending import insight_lines, savings_lines, spending_table
 from penstock.cli.talk import talk_lines
@@ -24,8 +29,10 @@ from penstock.cli.tokens import bar_rows, percent
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.handles import name_message
 from penstock.conversation.message import Role, Text
-from penstock.errors import SettingsError
+from penstock.errors import SettingsError, UnknownSession
+from penstock.loop import commands
 from penstock.loop.asking import require_dialect
+from penstock.loop.commands import split_command
 from penstock.measure.wording import pluralise
 from penstock.recall.ranking import Wish
 from penstock.recall.semantic import embedder_for
@@ -49,22 +56,16 @@ __all__ = [
 
 STOPPED = "stopped; nothing has changed"
 
-_COMMAND = re.compile(r"/([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
 _NOTHING_TO_COMPRESS = "nothing to compress: too little could be removed to be worth it"
 _ALIASES = {"quit": "exit"}
-_ELSEWHERE = {
-    "clear": "new",
-    "reset": "new",
-    "compact": "compress",
-    "cost": "usage",
-}  # as other programs call them
-_HERE = re.compile(r"here(?:\s+(\d{1,4}))?")
+_FORGET = re.compile(r"forget\s+(\d{1,4}|all)", re.ASCII)
 _LISTED = 15
 _FOUND, _EXCERPT_CHARS = 5, 320
 _DAYS = 30
 _MOST_DAYS = 36_500
 _RECAP_CHARS = 300
 _RECAP_ANSWER_CHARS, _RECAP_LINES = 900, 14
+_LEAST_HELP_COLUMNS = 24
 _SHOWN, _MOST_SHOWN = 10, 1_000  # messages of a history
 
 Act = Callable[["Chat", str, "Screen"], Awaitable[list[str]]]
@@ -83,6 +84,8 @@ class SlashCommand(NamedTuple):
     """It may take long and is reported by events, so it is shown as a turn is."""
     is_of_talk: bool = False
     """It is about what was said in this conversation: in a new one there is nothing for it."""
+    picks: bool = False
+    """Without an argument, a person at a terminal picks a conversation from a list, which is then resumed."""
 
 
 class TypedCommand(NamedTuple):
@@ -95,67 +98,58 @@ class TypedCommand(NamedTuple):
 
 def parse_command(line: str) -> TypedCommand | None:
     """Returns the command in a line; None for a message to the model, such as a path that begins with `/`."""
-    found = _COMMAND.fullmatch(line.strip())
+    found = split_command(line)
     if found is None:
         return None
-    word = found[1].lower()
-    return TypedCommand(word, (found[2] or "").strip(), COMMANDS.get(_ALIASES.get(word, word)))
+    word, argument = found
+    return TypedCommand(word, argument, COMMANDS.get(_ALIASES.get(word, word)))
 
 
 def explain_unknown(word: str) -> str:
     """Returns what to say to a command that does not exist."""
-    if word in _ELSEWHERE:
-        meant = COMMANDS[_ELSEWHERE[word]]
-        return f"unknown command /{word}; did you mean /{meant.name}? ({meant.about})"
-    near = difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.5)
-    return f"unknown command /{word}; {f'did you mean /{near[0]}?' if near else 'see /help'}"
+    return commands.explain_unknown(word, {name: command.about for name, command in COMMANDS.items()})
 
 
 async def run_command(parsed: TypedCommand, chat: Chat, screen: Screen) -> list[str]:
     """Carries out the command and returns what to print. Raises PenstockError."""
     if parsed.command is None:
         return [explain_unknown(parsed.word)]
+    if parsed.argument and not parsed.command.takes:
+        return [f"/{parsed.word} takes nothing after it; nothing was done"]
     return await parsed.command.act(chat, parsed.argument, screen)
 
 
 async def _compress(chat: Chat, argument: str, _screen: Screen) -> list[str]:
-    here = _HERE.fullmatch(argument)
-    if here:
-        keep = max(1, int(here[1] or 1))
-        result = await chat.agent.compact(keep_exchanges=keep)
-    else:
-        result = await chat.agent.compact(argument or None)
+    result = await commands.compress(chat.agent, argument)
     return (
         [] if result is not None else [_NOTHING_TO_COMPRESS]
     )  # a compaction that was made has been reported
 
 
 async def _undo(chat: Chat, _argument: str, _screen: Screen) -> list[str]:
-    before = chat.status.prompt_tokens
-    undone = chat.agent.context.undo()
+    undone = commands.undo(chat.agent)
     chat.refresh()
-    return [undo_text(chat.conversation, before, chat.status.prompt_tokens, undone=undone)]
+    return [str(undone)]
 
 
 async def _pin(chat: Chat, argument: str, _screen: Screen) -> list[str]:
     if not argument:
         return [_pins(chat)]
-    return [pin_text(argument, in_view=chat.agent.session.pin(argument))]
+    return [str(change_pin(chat.store, chat.agent.session.id, argument, pinned=True))]
 
 
 async def _unpin(chat: Chat, argument: str, _screen: Screen) -> list[str]:
     if not argument:
         return [_pins(chat)]
-    session = chat.agent.session
-    before = session.store.pins(session.id)
-    session.unpin(argument)
-    return [unpin_text(argument, was_pinned=session.store.pins(session.id) != before)]
+    return [str(change_pin(chat.store, chat.agent.session.id, argument, pinned=False))]
 
 
 def _pins(chat: Chat) -> str:
     session = chat.agent.session
     pins = ", ".join(name_message(place + 1) for place in sorted(session.store.pins(session.id)))
-    return f"pinned: {pins or 'nothing'}; messages are m1 to {name_message(len(session))}, /search shows their handles"
+    return (
+        f"pinned: {pins or 'nothing'}; messages are m1 to {name_message(len(session))}; /history lists them"
+    )
 
 
 async def _context(chat: Chat, _argument: str, screen: Screen) -> list[str]:
@@ -210,7 +204,14 @@ async def _model(chat: Chat, argument: str, screen: Screen) -> list[str]:
 
 
 async def _resume(chat: Chat, argument: str, screen: Screen) -> list[str]:
-    session_id = chat.find(argument)
+    try:
+        session_id = chat.find(argument)
+    except UnknownSession:
+        if not argument:
+            raise
+        raise UnknownSession(
+            f"no conversation has the id or the words {printable(argument)!r}; /sessions lists them"
+        ) from None
     row = chat.store.session(session_id)
     own, why = _choose_own_model(chat, row)
     require_dialect(own.model, row)
@@ -292,9 +293,12 @@ def _render_markdown(text: str, screen: Screen) -> list[str]:
     return [line.rstrip() for line in drawn.get().splitlines()]
 
 
-async def _sessions(chat: Chat, _argument: str, screen: Screen) -> list[str]:
-    found = list_conversations(chat.store, _LISTED, with_empty=False)
-    return list(list_lines(found, screen)) if found else ["no conversations yet"]
+async def _sessions(chat: Chat, argument: str, screen: Screen) -> list[str]:
+    found = list_conversations(chat.store, None if argument else _LISTED, with_empty=False)
+    left = filter_conversations(found, argument)[:_LISTED]
+    if found and not left:
+        return [f"no conversation has the words {printable(argument)!r}; /search looks into what was said"]
+    return list(list_lines(left, screen)) if found else ["no conversations yet"]
 
 
 async def _search(chat: Chat, argument: str, screen: Screen) -> list[str]:
@@ -303,7 +307,16 @@ async def _search(chat: Chat, argument: str, screen: Screen) -> list[str]:
     wish = Wish(hits=_FOUND, characters=_EXCERPT_CHARS)
     found = search_store(chat.store, argument, wish, embedder=embedder_for(chat.setup.settings))
     lines = list(search_lines(found, argument, screen))
-    return [*lines, "", screen.paint(chat.setup.carry(reading_hint(found)), "dim")] if found.hits else lines
+    if not found.hits:
+        return lines
+    first = found.hits[0]
+    is_here = chat.store.session(first.session).conversation == chat.conversation
+    hint = (
+        f"/show {first.handles[0]} shows the first one in full"
+        if is_here
+        else chat.setup.carry(reading_hint(found))
+    )
+    return [*lines, "", screen.paint(hint, "dim")]
 
 
 async def _history(chat: Chat, argument: str, screen: Screen) -> list[str]:
@@ -319,12 +332,41 @@ async def _show(chat: Chat, argument: str, screen: Screen) -> list[str]:
     return list(handle_lines(*read_handle(chat.store, chat.agent.session.row, argument.lower()), screen))
 
 
+async def _approvals(chat: Chat, argument: str, screen: Screen) -> list[str]:
+    approvals, folder = chat.agent.approvals, str(chat.setup.folder)
+    if not argument:
+        return approval_lines(approvals, folder, screen)
+    asked, given = _FORGET.fullmatch(argument), list_given(approvals)
+    if asked is None:
+        return [
+            "/approvals lists what is allowed; /approvals forget N revokes one, /approvals forget all revokes them all"
+        ]
+    if not given:
+        return ["there is nothing to revoke"]
+    if asked[1] != "all" and not 1 <= int(asked[1]) <= len(given):
+        return [f"there is no approval {asked[1]}; they are numbered 1 to {len(given)}"]
+    rules = given if asked[1] == "all" else [given[int(asked[1]) - 1]]
+    try:
+        for rule in rules:
+            approvals.forget(rule)
+    except OSError as error:
+        return [f"the approvals of this project cannot be changed: {error.strerror} ({error.filename})"]
+    return [f"will ask again before {screen.clip(printable(str(rule)), 22)}" for rule in rules]
+
+
 async def _help(_chat: Chat, _argument: str, screen: Screen) -> list[str]:
     rows = [[f"/{one.name} {one.takes}".rstrip(), one.about] for one in COMMANDS.values()]
-    lines = [
-        f"{screen.paint(left, 'cyan')}  {screen.clip(right, len(left) + 2)}" for left, right in align(rows)
-    ]
-    keys = "Alt-Enter, or a final \\, adds a line · Ctrl-C stops a turn · Ctrl-O shows what a command printed · Ctrl-D exits"
+    lines = []
+    for left, right in align(rows):
+        room = screen.columns - len(left) - 2
+        if screen.columns and room < _LEAST_HELP_COLUMNS:  # too narrow for two columns
+            lines.append(screen.paint(left.rstrip(), "cyan"))
+            lines += wrap(f"    {right}", screen.columns, 4)
+            continue
+        first, *more = wrap(right, room if screen.columns else 0)
+        lines.append(f"{screen.paint(left, 'cyan')}  {first}")
+        lines += [" " * (len(left) + 2) + line for line in more]
+    keys = "@FILE attaches a file · Alt-Enter, or a final \\, adds a line · Ctrl-C stops a turn · Ctrl-O shows what a command printed · Ctrl-D exits"
     return [*lines, "", *(screen.paint(line, "dim") for line in wrap(keys, screen.columns))]
 
 
@@ -351,11 +393,16 @@ COMMANDS = {
         SlashCommand("insights", "[DAYS]", "recent usage, by model and by day", _insights),
         SlashCommand("new", "", "start a new conversation; this one is kept", _new),
         SlashCommand("model", "[NAME]", "switch to another model", _model, is_long=True),
-        SlashCommand("resume", "[ID]", "return to another conversation, or to the previous one", _resume),
-        SlashCommand("sessions", "", "list conversations", _sessions),
+        SlashCommand(
+            "resume", "[ID]", "return to another conversation: pick one, or name it", _resume, picks=True
+        ),
+        SlashCommand(
+            "sessions", "[WORDS]", "list conversations; pick one to resume it", _sessions, picks=True
+        ),
         SlashCommand("search", "QUERY", "search all conversations", _search),
         SlashCommand("history", "[N]", "the last N messages of this conversation", _history, is_of_talk=True),
         SlashCommand("show", "HANDLE", "a message in full", _show, is_of_talk=True),
+        SlashCommand("approvals", "[forget N|all]", "what is allowed without asking; revoke it", _approvals),
         SlashCommand("help", "", "this list", _help),
         SlashCommand("exit", "", "leave the chat; so does /quit", _exit),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from typing import TYPE_CHECKING, Any
@@ -18,11 +19,15 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.output.color_depth import ColorDepth
 from prompt_toolkit.styles import Style
 
+from penstock.agent.attachments import find_dragged, name_mention
+from penstock.cli.chat.clipboard import NO_PICTURE, save_clipboard_picture
 from penstock.cli.chat.commands import COMMANDS
+from penstock.cli.chat.picker import pick_conversation
+from penstock.cli.chat.resize import redraw_cleanly
 from penstock.config import data_folder, wants_colour
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -32,8 +37,10 @@ if TYPE_CHECKING:
     from prompt_toolkit.input import Input
     from prompt_toolkit.key_binding import KeyPressEvent
     from prompt_toolkit.key_binding.key_processor import KeyPress
+    from prompt_toolkit.output import Output
 
     from penstock.cli.chat.lines import StatusFragment
+    from penstock.cli.chat.picker import ConversationList
 
 __all__ = ["CtrlC", "LineReader", "SlashCompleter", "TypeAhead", "make_history_file"]
 
@@ -48,8 +55,10 @@ _STYLE = Style.from_dict(
     }
 )
 _MENU_ROWS = 7
+_MARK = "› "
 _ENTERS = (Keys.ControlM, Keys.ControlJ)
 _FIRST_WORD = re.compile(r"/(\w*)")
+_MENTIONED = re.compile(r"""(?<![^\s(\[{"'`])@"?((?<=")[^"\n]*|[^\s"]*)$""")
 
 
 class CtrlC(Exception):
@@ -57,15 +66,26 @@ class CtrlC(Exception):
 
 
 class SlashCompleter(Completer):
-    """Completes commands, and after `/resume` the ids of conversations. `ids` returns ids and titles."""
+    """Completes commands, after `/resume` the ids of conversations, and after `@` paths.
 
-    def __init__(self, ids: Callable[[], Sequence[tuple[str, str]]]) -> None:
+    `ids` returns ids and titles, `paths` what a path that was begun may go on to.
+    """
+
+    def __init__(
+        self,
+        ids: Callable[[], Sequence[tuple[str, str]]],
+        paths: Callable[[str], Sequence[str]] = lambda _begun: (),
+    ) -> None:
         self._ids = ids
+        self._paths = paths
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
         """Yields what may stand at the cursor."""
         del complete_event
         text = document.text_before_cursor
+        if mention := _MENTIONED.search(document.current_line_before_cursor):
+            yield from self._complete_mention(mention)
+            return
         word = _FIRST_WORD.fullmatch(text)
         if word:
             for command in COMMANDS.values():
@@ -85,12 +105,40 @@ class SlashCompleter(Completer):
                 "here", -len(rest), display_meta="all but the last exchange; here 3: all but the last three"
             )
 
+    async def get_completions_async(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> AsyncGenerator[Completion, None]:
+        """Yields the same. Paths are looked for in a thread: a large folder, or its `.gitignore`, does not hold up keys."""
+        mention = _MENTIONED.search(document.current_line_before_cursor)
+        found: Iterable[Completion] = (
+            self.get_completions(document, complete_event)
+            if mention is None
+            else await asyncio.to_thread(self._complete_mention, mention)
+        )
+        for one in found:
+            yield one
+
+    def _complete_mention(self, mention: re.Match[str]) -> list[Completion]:
+        return [
+            Completion(_name_begun(path), -len(mention[0]), display=path) for path in self._paths(mention[1])
+        ]
+
+
+def _name_begun(path: str) -> str:
+    """Returns the mention of a path; that of a folder can go on."""
+    name = name_mention(path)
+    return name.removesuffix('"') if path.endswith("/") else name
+
 
 class TypeAhead:
-    """Collects the keys that are pressed while a turn goes on, for the prompt after it."""
+    """Collects the keys that are pressed while a turn goes on, for the prompt after it.
 
-    def __init__(self, source: Input) -> None:
+    The terminal is asked to mark pastes meanwhile, as prompts do, so that their line ends are no Enter.
+    """
+
+    def __init__(self, source: Input, terminal: Output) -> None:
         self._source = source
+        self._terminal = terminal
         self._keys: list[KeyPress] = []
         self._attached: AbstractContextManager[None] | None = None
 
@@ -115,6 +163,8 @@ class TypeAhead:
             self._keys += get_typeahead(self._source)
             self._attached = self._source.attach(self._collect)
             self._attached.__enter__()
+            self._terminal.enable_bracketed_paste()
+            self._terminal.flush()
 
     def pause(self) -> None:
         """Leaves the keys to others, until `start`."""
@@ -137,6 +187,12 @@ class TypeAhead:
         self._keys.clear()
         return text
 
+    def close(self) -> None:
+        """Has the terminal hand over pastes as it did before."""
+        self.pause()
+        self._terminal.disable_bracketed_paste()
+        self._terminal.flush()
+
     def _collect(self) -> None:
         self._keys += self._source.read_keys()
         if self._source.closed:
@@ -155,25 +211,28 @@ class LineReader:
         ids: Callable[[], Sequence[tuple[str, str]]],
         unfold: Callable[[], None],
         *,
+        paths: Callable[[str], Sequence[str]] = lambda _begun: (),
         unicode: bool = True,
     ) -> None:
         self._status = status
-        self._mark = "› " if unicode else "> "
+        self.dragged: set[str] = set()  # pictures that were put here by hand, wherever they are
+        self._mark = _MARK if unicode else "> "
         self._session: PromptSession[str] = PromptSession(
             history=_open_history(),
-            completer=SlashCompleter(ids),
-            complete_while_typing=Condition(lambda: get_app().current_buffer.text.startswith("/")),
+            completer=SlashCompleter(ids, paths),
+            complete_while_typing=Condition(_may_complete),
             complete_in_thread=True,
             reserve_space_for_menu=_MENU_ROWS,
             multiline=True,
             prompt_continuation=lambda _width, _line, _wrapped: "  ",
-            key_bindings=_bind_keys(unfold),
+            key_bindings=_bind_keys(unfold, self._take_paste, self._take_clipboard),
             bottom_toolbar=self._toolbar,
             style=_STYLE,
             color_depth=None if wants_colour() else ColorDepth.DEPTH_1_BIT,
             enable_open_in_editor=True,
         )
-        self.ahead = TypeAhead(self._session.input)
+        redraw_cleanly(self._session.app)
+        self.ahead = TypeAhead(self._session.input, self._session.output)
         self.draft = ""  # stands in the next prompt
         for window in self._session.layout.find_all_windows():
             window.dont_extend_height = Always()  # the status line stands right below the input
@@ -185,28 +244,46 @@ class LineReader:
             [("class:prompt", self._mark)], default=draft, handle_sigint=False
         )
 
+    @property
+    def typed(self) -> str:
+        """The text in the prompt now."""
+        return self._session.default_buffer.text
+
     def redraw(self) -> None:
         """Redraws the status line; does nothing while nothing is read."""
         self._session.app.invalidate()
 
-    async def read_key(self, question: str, keys: str) -> str:
-        """Returns one of these keys; Esc and Ctrl-C mean the last of them. Keys pressed before the question do not count."""
-        bindings = KeyBindings()
+    async def read_key(self, question: str, keys: str, interrupt: Callable[[], None]) -> str:
+        """Returns one of these keys. Esc and Ctrl-D mean the last of them; so does Ctrl-C, which also calls `interrupt`.
 
-        def bind(pressed: str, meant: str) -> None:
+        Keys pressed before the question do not count.
+        """
+        bindings = KeyBindings()
+        refusals = (Keys.Escape, Keys.ControlD)
+
+        def bind(pressed: Keys | str, meant: str) -> None:
             @bindings.add(pressed, eager=True)
             def _(event: KeyPressEvent) -> None:
                 event.app.exit(result=meant)
 
+        def ignore(event: KeyPressEvent) -> None:
+            del event
+
         for key in keys:
             bind(key, key)
-        for key in ("escape", "c-c", "c-d"):
-            bind(key, keys[-1])
+        for refusal in refusals:
+            bind(refusal, keys[-1])
 
-        @bindings.add("<any>")
-        @bindings.add("enter")
+        @bindings.add(Keys.ControlC, eager=True)
         def _(event: KeyPressEvent) -> None:
-            """Ignores any other key."""
+            interrupt()  # may end the question itself, by cancelling what has asked it
+            if not event.app.is_done:
+                event.app.exit(result=keys[-1])
+
+        bindings.add(Keys.Any)(ignore)
+        # Keys that edit a line elsewhere, Ctrl-O among those that send it; the report of the cursor is no key.
+        for other in set(Keys) - {*refusals, Keys.ControlC, Keys.Any, Keys.CPRResponse}:
+            bindings.add(other, eager=True)(ignore)
 
         asking: PromptSession[str] = PromptSession(
             key_bindings=bindings,
@@ -214,9 +291,37 @@ class LineReader:
             color_depth=self._session.color_depth,
             erase_when_done=True,
         )
+        redraw_cleanly(asking.app)
         clear_typeahead(asking.input)
         _discard_typed(asking.input.fileno())
         return await asking.prompt_async([("class:prompt", question)], handle_sigint=False)
+
+    async def pick(self, choice: ConversationList, query: str = "") -> str | None:
+        """Returns the id of the conversation that the person picks from a list; None where they leave."""
+        return await pick_conversation(
+            choice,
+            query,
+            style=_STYLE,
+            color_depth=self._session.color_depth,
+            unicode=self._mark == _MARK,
+        )
+
+    def _take_paste(self, pasted: str) -> str:
+        """Returns what a paste puts into the input: the mention of a picture that was dragged here, else the text."""
+        path = find_dragged(pasted)
+        if not path:
+            return pasted.replace("\r\n", "\n").replace("\r", "\n")
+        self.dragged.add(path)
+        return f"{name_mention(path)} "
+
+    async def _take_clipboard(self) -> str:
+        """Returns the mention of the picture that is in the clipboard; empty, and told to the person, where there is none."""
+        path = await save_clipboard_picture(data_folder() / "pasted")
+        if path is None:
+            await run_in_terminal(lambda: print(f"{NO_PICTURE}\n"))
+            return ""
+        self.dragged.add(str(path))
+        return f"{name_mention(str(path))} "
 
     def _toolbar(self) -> AnyFormattedText:
         columns = get_app().output.get_size().columns
@@ -246,20 +351,57 @@ def _discard_typed(descriptor: int) -> None:
     termios.tcflush(descriptor, termios.TCIFLUSH)
 
 
-def _bind_keys(unfold: Callable[[], None]) -> KeyBindings:
+def _may_complete() -> bool:
+    """Returns whether a menu may open by itself: for a command or its argument, and for a path after `@`.
+
+    Rows are kept for it below the input, which is why a command that is whole has none.
+    """
+    document = get_app().current_buffer.document
+    if word := _FIRST_WORD.fullmatch(document.text):
+        typed = word[1].lower()
+        return any(name != typed and name.startswith(typed) for name in COMMANDS)
+    name, blank, rest = document.text.partition(" ")
+    if blank and name == "/compress":
+        return bool(rest) and "here".startswith(rest)
+    mention = _MENTIONED.search(document.current_line_before_cursor)
+    return (blank != "" and name == "/resume") or mention is not None
+
+
+def _send_or_break(event: KeyPressEvent) -> None:
+    """Enter sends, where there is something to send; after a backslash it adds a line."""
+    buffer: Any = event.current_buffer
+    if buffer.document.text_before_cursor.endswith("\\") and buffer.document.is_cursor_at_the_end:
+        buffer.delete_before_cursor(1)
+        buffer.insert_text("\n")
+    elif buffer.text.strip():
+        buffer.validate_and_handle()
+
+
+def _bind_keys(
+    unfold: Callable[[], None],
+    take_paste: Callable[[str], str],
+    take_clipboard: Callable[[], Coroutine[None, None, str]],
+) -> KeyBindings:
     """Returns the keys of the input itself. While the history is searched, prompt_toolkit's own hold."""
     bindings = KeyBindings()
     typing = has_focus(DEFAULT_BUFFER)
 
-    @bindings.add("enter", filter=typing)
+    @bindings.add(Keys.BracketedPaste, filter=typing)
     def _(event: KeyPressEvent) -> None:
-        """Enter sends; after a backslash it adds a line."""
-        buffer: Any = event.current_buffer
-        if buffer.document.text_before_cursor.endswith("\\") and buffer.document.is_cursor_at_the_end:
-            buffer.delete_before_cursor(1)
-            buffer.insert_text("\n")
-        else:
-            buffer.validate_and_handle()
+        """A paste is one input; the name of a picture, as a file that is dragged here gives it, is attached."""
+        event.current_buffer.insert_text(take_paste(event.data))
+
+    @bindings.add("c-v", filter=typing)
+    def _(event: KeyPressEvent) -> None:
+        """Ctrl-V attaches the picture in the clipboard."""
+        buffer = event.current_buffer
+
+        async def insert() -> None:
+            buffer.insert_text(await take_clipboard())
+
+        event.app.create_background_task(insert())
+
+    bindings.add("enter", filter=typing)(_send_or_break)
 
     @bindings.add("escape", "enter", filter=typing)
     def _(event: KeyPressEvent) -> None:

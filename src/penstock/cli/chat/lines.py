@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.accounts.display import format_money, format_sum, shorten_count
+from penstock.accounts.display import explain_unreported, format_money, format_sum, shorten_count
 from penstock.cli.screen import clip, printable, width_of
 from penstock.measure.wording import pluralise
 from penstock.planning.policy import BY_HAND
@@ -59,9 +59,7 @@ def status_line(status: Status, columns: int, *, unicode: bool = True) -> list[S
         [
             StatusFragment(
                 "dim",
-                "cost unknown"
-                if status.cost is None and status.requests
-                else format_money(status.cost or 0.0),
+                _format_cost(status.spending) if status.requests else format_money(0.0),
             )
         ],
     ]
@@ -111,17 +109,21 @@ def summary_lines(spending: Spending, made: CompactionTotals, resume: str) -> li
         output += f" ({usage.reasoning_tokens:,} of them reasoning)"
     tokens = f"{usage.prompt_tokens:,} tokens in ({', '.join(cached)}), {output}"
     hits = "" if ratio is None else f" · cache hits {ratio:.0%}"
-    cost = format_sum(spending.cost, spending.known_cost)
-    cost = "cost unknown" if cost == "unknown" else cost
     compactions = pluralise(made.count, "compaction")
     if made.model_calls:
         compactions += (
             f" ({pluralise(made.model_calls, 'model call')}, {format_sum(made.cost, made.known_cost)})"
         )
     return [
-        f"{pluralise(spending.requests, 'request')} · {tokens}{hits} · {cost} · {compactions}",
+        f"{pluralise(spending.requests, 'request')} · {tokens}{hits} · {_format_cost(spending)} · {compactions}",
+        *([explain_unreported(spending.unreported)] if spending.unreported else []),
         *([f"to continue: {resume}"] if resume else []),
     ]
+
+
+def _format_cost(spending: Spending) -> str:
+    cost = format_sum(spending.cost, spending.known_cost)
+    return "cost unknown" if cost == "unknown" else cost
 
 
 def strip_controls(text: str) -> str:
@@ -158,17 +160,25 @@ def compacted_first_line(receipt: Mapping[str, Any]) -> str:
     )
 
 
-def turn_end_line(event: TurnEnded) -> str:
-    """Returns why a turn ended; an empty text where it is simply done."""
+def turn_end_line(event: TurnEnded, resume: str = "") -> str:
+    """Returns why a turn ended, and how to go on; an empty text where it is simply done.
+
+    `resume` is the command for it, in a script, where nothing can be typed.
+    """
     match event.reason:
         case "done":
             return ""
         case "interrupted":
             return "stopped; the conversation is kept"
         case "steps":
-            return f"{event.what or 'the step limit was reached'}; type 'continue' to go on"
+            return f"{event.what or 'the step limit was reached'}; {_tell_next('to go on', resume)}"
         case _:
-            return printable(event.what) or "the turn failed"
+            failed = printable(event.what) or "the turn failed"
+            return f"{failed}; {_tell_next('to try again', resume)}" if event.may_pass else failed
+
+
+def _tell_next(purpose: str, resume: str) -> str:
+    return f"{purpose}: {resume} -p continue" if resume else f"type 'continue' {purpose}"
 
 
 def tool_line(event: ToolEnded, about: str, columns: int, *, unicode: bool = True) -> list[StatusFragment]:

@@ -29,7 +29,7 @@ class AnswerMarkdown:
         self._waiting = ""
         self._grown = False  # since the last look for blocks
 
-    def waiting(self, rows: int) -> str:
+    def show_waiting(self, rows: int) -> str:
         """Returns the block that may still change; of a long one, as much of its end as fills `rows`."""
         lines = self._waiting.split("\n")
         if len(lines) <= rows:

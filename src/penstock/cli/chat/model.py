@@ -2,7 +2,7 @@
 
 `ModelWish` is what was asked for: by options, by the settings, or by resuming a conversation that had a model.
 `ModelChooser` turns it into a connected model: the one that was named, else one of a provider whose key is set, else the
-one on this machine. The `Route` of a conversation's model is kept in the store, for the next time.
+one on this machine. The `ModelRoute` of a conversation's model is kept in the store, for the next time.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ __all__ = [
     "LOCAL",
     "ModelChoice",
     "ModelChooser",
+    "ModelRoute",
     "ModelWish",
     "NoModel",
-    "Route",
     "keep_route",
     "read_route",
 ]
@@ -68,7 +68,7 @@ Your own server: penstock chat --model NAME --base-url http://localhost:11434/v1
 To make it permanent: set model.name, model.provider, model.base_url and model.api_key_env in config.yaml"""
 
 
-class Route(msgspec.Struct, frozen=True):
+class ModelRoute(msgspec.Struct, frozen=True):
     """The provider, address and window of a conversation's model. The variable that holds its key is left out on purpose.
 
     A store may be shared: nobody who writes to it may have our keys sent to an address of theirs.
@@ -128,7 +128,7 @@ class ModelWish(msgspec.Struct, frozen=True, kw_only=True):
             usual=settings.name or "",
         )
 
-    def for_resumed(self, row: SessionRow, route: Route | None) -> ModelWish:
+    def for_resumed(self, row: SessionRow, route: ModelRoute | None) -> ModelWish:
         """Returns the wish for a resumed conversation: its own model and route, unless options say otherwise.
 
         Raises SettingsError where an option names a key for an address that only the store has.
@@ -142,7 +142,7 @@ class ModelWish(msgspec.Struct, frozen=True, kw_only=True):
         of_settings = (self.base_url or row.model in ("", self.usual)) and self._speaks(row.dialect)
         return self._with_model(row) if of_settings else ModelWish(model=self.model or row.model)
 
-    def _with_route(self, row: SessionRow, route: Route) -> ModelWish:
+    def _with_route(self, row: SessionRow, route: ModelRoute) -> ModelWish:
         known = msgspec.structs.replace(
             self._with_model(row), provider=route.provider, base_url=route.base_url or None
         )
@@ -168,16 +168,16 @@ class ModelWish(msgspec.Struct, frozen=True, kw_only=True):
         return not base_url or bool(self.base_url and read_address(self.base_url) == read_address(base_url))
 
 
-def read_route(store: Store, row: SessionRow) -> Route | None:
+def read_route(store: Store, row: SessionRow) -> ModelRoute | None:
     """Returns how the model of a conversation was reached last; None where that is not known."""
     note = store.note(_ROUTES, row.conversation)
     try:
-        return msgspec.json.decode(note, type=Route) if note else None
+        return msgspec.json.decode(note, type=ModelRoute) if note else None
     except msgspec.DecodeError:  # written by another version
         return None
 
 
-def keep_route(store: Store, row: SessionRow, route: Route) -> None:
+def keep_route(store: Store, row: SessionRow, route: ModelRoute) -> None:
     """Keeps how the model of a conversation is reached."""
     if read_route(store, row) != route:
         store.put_note(_ROUTES, row.conversation, msgspec.json.encode(route))
@@ -202,11 +202,11 @@ class ModelChoice(msgspec.Struct, frozen=True, eq=False):
     context_length: int = 0
     """The window that was given for it with an option, now or when the conversation began; 0 where none was."""
 
-    def make_route(self, window_tokens: int) -> Route:
+    def make_route(self, window_tokens: int) -> ModelRoute:
         """Returns how the model is reached and the window that it has, for the next time."""
-        return Route(self.provider, self.base_url, self.context_length, window_tokens)
+        return ModelRoute(self.provider, self.base_url, self.context_length, window_tokens)
 
-    def keep_length(self, row: SessionRow, route: Route | None) -> ModelChoice:
+    def keep_length(self, row: SessionRow, route: ModelRoute | None) -> ModelChoice:
         """Returns the choice with the window that was once given for the conversation, where this is its model."""
         if route is None or route.context_length <= 0 or row.model != self.model.name:
             return self
@@ -251,7 +251,7 @@ class ModelChooser:
         for model in self._opened:
             await model.aclose()
 
-    def choose_first(self, resumed: SessionRow | None = None, route: Route | None = None) -> ModelChoice:
+    def choose_first(self, resumed: SessionRow | None = None, route: ModelRoute | None = None) -> ModelChoice:
         """Returns the model to begin with; for a resumed conversation, the one it had.
 
         Raises SettingsError where there is none, and where a key or an address is missing.
@@ -261,7 +261,7 @@ class ModelChooser:
         wish = self._wish.for_resumed(resumed, route)
         return self._connect_wish(wish, resumed.dialect).keep_length(resumed, route)
 
-    def choose_own(self, resumed: SessionRow, route: Route | None) -> ModelChoice:
+    def choose_own(self, resumed: SessionRow, route: ModelRoute | None) -> ModelChoice:
         """Returns the model that a conversation had, whatever was named for this chat. Raises SettingsError."""
         anything = msgspec.structs.replace(self._wish, model="")
         return self._connect_wish(anything.for_resumed(resumed, route), resumed.dialect).keep_length(
@@ -312,7 +312,7 @@ class ModelChooser:
             return self._connect(provider, rest)
         own, home = provider_of(name), self._home
         if now.base_url or now.provider not in _SINGLE or own == _SINGLE[now.provider]:
-            return ModelChoice(now.model.sibling(name), now.provider, base_url=now.base_url)
+            return ModelChoice(now.model.make_sibling(name), now.provider, base_url=now.base_url)
         if now.provider == LOCAL and home.base_url:
             return self._connect(home.provider, name)
         return self._connect(own, name)

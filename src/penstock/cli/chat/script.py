@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.chat.approval import ask_on_lines
-from penstock.cli.chat.commands import explain_unknown, parse_command, run_command
+from penstock.cli.chat.commands import COMMANDS, explain_unknown, parse_command, run_command
 from penstock.cli.chat.lines import compaction_lines, strip_controls, tool_line, turn_end_line
 from penstock.cli.chat.state import Chat, ChatHost
 from penstock.cli.output import write_stdout
@@ -89,8 +89,11 @@ class ScriptChat:
         self._waited = False  # a compaction was waited for
         self._is_command = False
 
-    async def run(self, prompt: str, session_id: str | None) -> int:
-        """Answers the prompt and returns the exit code. Raises UnknownSession, SettingsError, InputError."""
+    async def run(self, prompt: str, session_id: str | None, typed: str | None = None) -> int:
+        """Answers the prompt and returns the exit code. Raises UnknownSession, SettingsError, InputError.
+
+        `typed` is the part of the prompt in which files can be attached: what comes through a pipe only looks as if it did.
+        """
         chat = self._chat
         parsed = None if "\n" in prompt else parse_command(prompt)
         if parsed is not None:
@@ -101,7 +104,7 @@ class ScriptChat:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, chat.agent.interrupt)
         try:
-            ended = await chat.agent.turn(prompt)
+            ended = await chat.ask(prompt, typed=typed)
         finally:
             loop.remove_signal_handler(signal.SIGINT)
             await chat.close()
@@ -112,13 +115,16 @@ class ScriptChat:
 
     async def _run_command(self, parsed: TypedCommand, session_id: str | None) -> int:
         """Carries out a command; what it says, and what became of a compaction, goes to standard output."""
-        if parsed.command is None:
+        command = parsed.command
+        if command is None:
             raise InputError(explain_unknown(parsed.word))
+        if command.picks and not parsed.argument:  # nobody is there to pick one: a list shows them
+            parsed = parsed._replace(command=COMMANDS["sessions"])
         self._is_command = True
         chat, started = self._chat, time.monotonic()
         chat.open(session_id)
         self._note(chat.opening_note)
-        if session_id is None and parsed.command.is_of_talk:
+        if session_id is None and command.is_of_talk:
             self._note("this is a new conversation: --resume goes on with the last one")
         work = asyncio.ensure_future(run_command(parsed, chat, screen_of(sys.stdout)))
         loop = asyncio.get_running_loop()
@@ -144,10 +150,10 @@ class ScriptChat:
         elif text.strip():
             shown = strip_controls(text) if sys.stdout is not None and sys.stdout.isatty() else text
             write_stdout(f"{shown.rstrip()}\n".encode(errors="replace"))
-        self._note(turn_end_line(ended))
+        self._note(turn_end_line(ended, self._chat.resume_command))
 
     def _report(self, text: str, ended: TurnEnded) -> dict[str, Any]:
-        spending, made = self._chat.spending()
+        spending, made = self._chat.sum_spending()
         return {
             "text": text,
             "ended": ended.reason,

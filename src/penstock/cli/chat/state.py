@@ -12,14 +12,18 @@ from penstock.accounts.conversations import find_conversation, iterate_conversat
 from penstock.accounts.display import SHORT_ID_CHARS
 from penstock.accounts.spending import CompactionTotals, sum_compactions, sum_requests
 from penstock.agent.assembly import AgentPlace, make_agent
+from penstock.agent.attachments import attach_files, takes_pictures
 from penstock.cli.chat.lines import SECOND_COMPACTION, compacted_first_line, summary_lines
 from penstock.cli.chat.model import keep_route
 from penstock.cli.progress import ProgressLine
-from penstock.errors import UnknownSession
+from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.message import Image
+from penstock.errors import SettingsError, UnknownSession
 from penstock.loop.events import Compacted, Noticed, TurnEnded, Used
+from penstock.loop.workspace import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
     from penstock.accounts.spending import Spending
@@ -81,6 +85,40 @@ class Chat:
 
     # The conversation.
 
+    async def ask(self, text: str, *, typed: str | None = None, dragged: Collection[str] = ()) -> TurnEnded:
+        """Has the agent answer a message, with the files that it names with `@`.
+
+        Raises InputError where one of them cannot be attached; nothing was sent then. `typed` and `dragged` are as those of
+        `attach_files`.
+        """
+        agent = self.agent
+        given = await attach_files(
+            text,
+            agent.calls,
+            Workspace.at(self.setup.folder),
+            typed=typed,
+            dragged=dragged,
+            blind=self._explain_blindness(),
+        )
+        return await agent.turn(given.text, given.pictures)
+
+    def _explain_blindness(self) -> str:
+        """Returns why no picture is sent to the model; empty where it takes them."""
+        model = self.choice.model.name
+        takes = self._takes_pictures(model)
+        if takes:
+            return ""
+        why = (
+            f"{model} takes no pictures"
+            if takes is False
+            else f"it is not known whether {model} takes pictures"
+        )
+        return f"{why}; /model NAME switches to one that does, or set model.pictures: true if this one does"
+
+    def _takes_pictures(self, model: str) -> bool | None:
+        said = self.setup.settings.model.takes_pictures(model)
+        return takes_pictures(model) if said is None else said
+
     def open(self, session_id: str | None = None) -> None:
         """Begins a conversation, or resumes the one of that session. Raises PenstockError; then nothing has changed.
 
@@ -130,8 +168,13 @@ class Chat:
     async def switch_model(self, choice: ModelChoice) -> None:
         """Switches to another model; for a smaller window, the conversation is compacted first.
 
-        Raises SettingsError where it speaks another dialect and something was said already. Cancelled, it goes back.
+        Raises SettingsError where it speaks another dialect and something was said already, and where it takes no pictures
+        and some were attached. Cancelled, it goes back.
         """
+        if self._takes_pictures(choice.model.name) is False and self._has_pictures():
+            raise SettingsError(
+                f"{choice.model.name} takes no pictures, and this conversation has some; /new starts one without"
+            )
         if len(self.agent.session) == 0:
             await self.agent.aclose()
             self.choice = choice
@@ -147,6 +190,10 @@ class Chat:
         self._keep_route()
         self._status = None
 
+    def _has_pictures(self) -> bool:
+        view = decode_all(dialect_named(self.agent.session.row.dialect), self.agent.context.view)
+        return any(isinstance(part, Image) for message in view for part in message.parts)
+
     @property
     def conversation(self) -> str:
         """Returns the id of the conversation, which compactions do not change."""
@@ -161,7 +208,7 @@ class Chat:
 
     @property
     def caching_line(self) -> str:
-        """Returns how prompts are cached, to be said at the start; empty where it is off and nobody asked for it."""
+        """Returns how prompts are cached, for the first lines of a chat; empty where caching is off and was not asked for."""
         plan, wished = self.agent.asking.caching, self.setup.settings.model.cache_ttl
         return str(plan) if plan.on or wished == "1h" else ""
 
@@ -179,10 +226,14 @@ class Chat:
 
     def summary(self) -> list[str]:
         """Returns what the requests of this chat used and cost, as lines."""
-        command = self.setup.carry(f"penstock chat --resume {self.conversation[:SHORT_ID_CHARS]}")
-        return summary_lines(*self.spending(), command)
+        return summary_lines(*self.sum_spending(), self.resume_command)
 
-    def spending(self) -> tuple[Spending, CompactionTotals]:
+    @property
+    def resume_command(self) -> str:
+        """The command that continues this conversation."""
+        return self.setup.carry(f"penstock chat --resume {self.conversation[:SHORT_ID_CHARS]}")
+
+    def sum_spending(self) -> tuple[Spending, CompactionTotals]:
         """Returns what the requests of this chat used and cost, and the compactions made in it."""
         requests: list[UsageRow] = []
         made = CompactionTotals()

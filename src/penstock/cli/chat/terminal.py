@@ -10,23 +10,27 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from penstock.accounts.conversations import list_conversations
+from prompt_toolkit.utils import is_dumb_terminal
+
+from penstock.accounts.conversations import find_conversation, list_conversations
 from penstock.accounts.display import SHORT_ID_CHARS
+from penstock.agent.attachments import list_matches
 from penstock.cli.chat.approval import make_key_asker
-from penstock.cli.chat.commands import STOPPED, parse_command, recap, run_command
+from penstock.cli.chat.commands import COMMANDS, STOPPED, TypedCommand, parse_command, recap, run_command
 from penstock.cli.chat.input import CtrlC, LineReader
 from penstock.cli.chat.lines import status_line
+from penstock.cli.chat.picker import ConversationList
 from penstock.cli.chat.state import Chat, ChatHost
 from penstock.cli.chat.view import TurnView, make_console
-from penstock.cli.screen import printable, screen_of, wrap
-from penstock.errors import PenstockError
+from penstock.cli.screen import printable, screen_of, width_of, wrap, wrap_painted
+from penstock.errors import InputError, PenstockError, UnknownSession
 from penstock.loop.approvals import ApprovalReply
+from penstock.loop.workspace import Workspace
 from penstock.measure.tokens import tokenizer_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
 
-    from penstock.cli.chat.commands import TypedCommand
     from penstock.cli.chat.lines import StatusFragment
     from penstock.cli.chat.model import ModelChoice
     from penstock.cli.chat.state import ChatSetup
@@ -38,6 +42,7 @@ __all__ = ["TerminalChat"]
 _TICK_SECONDS = 0.1
 _TWICE_SECONDS = 2.0
 _COMPLETED = 20
+_PICKED_FROM = 500  # of the most recent conversations
 _ROWS_BESIDE_A_QUESTION = 8
 
 
@@ -47,14 +52,24 @@ class TerminalChat:
     def __init__(self, setup: ChatSetup, choice: ModelChoice, *, yes: bool) -> None:
         self._unicode = screen_of(sys.stdout).unicode
         self._chat = Chat(setup, choice, ChatHost(tell=self._hear, ask=self._ask, yes=yes))
-        self._reader = LineReader(self._status, self._ids, self._unfold, unicode=self._unicode)
+        workspace = Workspace.at(setup.folder)
+        self._reader = LineReader(
+            self._status,
+            self._ids,
+            self._unfold,
+            paths=lambda begun: list_matches(workspace, begun),
+            unicode=self._unicode,
+        )
         self._view = TurnView(
             make_console(sys.stdout, unicode=self._unicode),
             self._status,
             lambda: self._reader.ahead.text,
             unicode=self._unicode,
         )
-        self._ask_with_keys = make_key_asker(self._reader.read_key)
+        self._ask_with_keys = make_key_asker(
+            lambda question, keys: self._reader.read_key(question, keys, self._interrupt),
+            lambda: self._chat.agent.approvals.project is not None,
+        )
         self._pressed = 0.0  # when Ctrl-C was last pressed at the prompt
         self._leaving = asyncio.Event()
         self._task: asyncio.Future[Any] | None = None  # the work that is being shown
@@ -65,7 +80,7 @@ class TerminalChat:
     async def run(self, session_id: str | None) -> int:
         """Talks until the person exits. Raises UnknownSession, SettingsError where it cannot begin."""
         self._chat.open(session_id)
-        for line in self._greeting(resumed=session_id is not None):
+        for line in self._greet(resumed=session_id is not None):
             self._screen.say(line)
         ready = asyncio.ensure_future(self._warm_up())
         loop = asyncio.get_running_loop()
@@ -77,6 +92,7 @@ class TerminalChat:
         finally:
             ready.cancel()
             await asyncio.gather(ready, return_exceptions=True)
+            self._reader.ahead.close()
             await self._chat.close()
             loop.remove_signal_handler(signal.SIGINT)
         below = screen_of(sys.stderr)
@@ -105,7 +121,7 @@ class TerminalChat:
 
     def _unfold(self) -> None:
         head, *lines = self._view.unfold()
-        for line in (self._screen.paint(head, "bold"), *lines):
+        for line in (self._screen.paint(head, "bold"), *lines, ""):
             self._screen.say(line)
 
     def _ids(self) -> Sequence[tuple[str, str]]:
@@ -113,13 +129,14 @@ class TerminalChat:
         found = list_conversations(self._chat.store, _COMPLETED, with_empty=False)
         return [(one.row.id[:SHORT_ID_CHARS], one.title) for one in found]
 
-    def _greeting(self, *, resumed: bool) -> Iterator[str]:
+    def _greet(self, *, resumed: bool) -> Iterator[str]:
         screen, status, choice = self._screen, self._chat.status, self._chat.choice
         yield printable(status.model)
+        folder, room = str(self._chat.setup.folder), screen.columns - 4
         for line in (
             choice.note,
             self._chat.caching_line,
-            f"in {self._chat.setup.folder}",
+            f"in {folder}" if width_of(folder) <= room + 1 else f"in …{folder[-room:]}",
             "/help lists commands, Alt-Enter adds a line, Ctrl-D exits",
         ):
             if line:
@@ -145,6 +162,7 @@ class TerminalChat:
                 if self._is_second_press():
                     return None
                 self._screen.say(self._screen.paint("press Ctrl-C again, or Ctrl-D, to exit", "dim"))
+                self._screen.say("")
                 continue
             if line.strip():
                 return line.strip()
@@ -157,24 +175,55 @@ class TerminalChat:
             if parsed is None:
                 self._screen.say("")
                 await self._work(
-                    self._chat.agent.turn(line), "waiting for the model", self._chat.agent.interrupt
+                    self._chat.ask(line, dragged=self._reader.dragged),
+                    "waiting for the model",
+                    self._chat.agent.interrupt,
                 )
             else:
                 await self._command(parsed)
         except EOFError:
             self._leaving.set()
         except PenstockError as error:
+            if parsed is None and isinstance(error, InputError):  # nothing was sent: it can be mended
+                self._reader.draft = line
             for part in wrap(printable(str(error)), self._screen.columns):
                 self._screen.say(self._screen.paint(part, "yellow"))
         if not self._leaving.is_set():
             self._screen.say("")
 
     async def _command(self, parsed: TypedCommand) -> None:
+        if parsed.command is not None and parsed.command.picks and not is_dumb_terminal():
+            picked = await self._pick(parsed)
+            if picked is None:
+                self._screen.say(self._screen.paint("still in this conversation", "dim"))
+                return
+            parsed = picked
         work = run_command(parsed, self._chat, self._screen)
         long = parsed.command is not None and parsed.command.is_long
         lines = await (self._work(work, "working") if long else work)
         for line in [STOPPED] if lines is None else lines:
-            self._screen.say(line)
+            for part in wrap_painted(line, self._screen.columns):
+                self._screen.say(part)
+
+    async def _pick(self, parsed: TypedCommand) -> TypedCommand | None:
+        """Returns the command to carry out: of one without an id, the resuming of what the person picks; None to stay.
+
+        What is no id narrows the list down. Where that leaves nothing, the command says so itself.
+        """
+        chat, query = self._chat, parsed.argument
+        if query and parsed.command is COMMANDS["resume"]:
+            with suppress(UnknownSession):
+                find_conversation(chat.store, query)
+                return parsed
+        found = list_conversations(chat.store, _PICKED_FROM, with_empty=False)
+        choice = ConversationList(found, chat.conversation)
+        choice.narrow(query)
+        if all(one.row.id == chat.conversation for one in choice.left):
+            return parsed
+        picked = await self._reader.pick(choice, query)
+        if picked is None or picked == chat.agent.session.id:
+            return None
+        return TypedCommand("resume", picked, COMMANDS["resume"])
 
     async def _work(
         self, work: Coroutine[Any, Any, Any], doing: str, interrupt: Callable[[], None] | None = None

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from rich.console import Console, Group
+from rich.control import Control
 from rich.live import Live
-from rich.segment import Segment
+from rich.segment import ControlType, Segment
 from rich.text import Text
 from rich.theme import Theme
 
 from penstock.cli.chat.lines import compaction_lines, strip_controls, tool_line, turn_end_line
 from penstock.cli.chat.markdown import AnswerMarkdown, markdown
+from penstock.cli.chat.resize import count_added_rows
 from penstock.cli.screen import clip, printable, width_of, wrap
-from penstock.config import wants_colour
+from penstock.config import wants_colour, wraps_on_resize
 from penstock.loop.events import (
     Asked,
     Compacted,
@@ -117,6 +119,7 @@ class TurnView:
         self._last = ""  # what was printed last: text or lines
         self._waited = False  # a compaction was waited for
         self._paused = 0.0  # when the screen was left to others
+        self._drawn = _Measured()
 
     def __call__(self, event: AgentEvent) -> None:
         """Shows an event."""
@@ -207,6 +210,7 @@ class TurnView:
         """Draws again. To be called about ten times a second."""
         if self._live is None:
             return
+        self._leave_no_ghost()
         self._print_blocks(self._answer.take_final())
         self._live.refresh()
 
@@ -239,6 +243,10 @@ class TurnView:
         self._notices.clear()
 
     def _print_blocks(self, blocks: list[str]) -> None:
+        if blocks and self._live is not None:
+            # What is printed pushes up what is drawn below it, which still has these blocks in it: as many rows would
+            # leave the screen, and be blank in the end.
+            self._live.refresh()
         for block in blocks:
             if self._last:
                 self._console.print()
@@ -283,18 +291,38 @@ class TurnView:
 
     # What is going on, redrawn at each tick.
 
+    def _leave_no_ghost(self) -> None:
+        """Erases what was drawn where a narrower terminal has wrapped it, and puts the cursor where it was drawn to."""
+        columns, (before, widths) = self._console.width, self._drawn.taken
+        if columns < before and (added := count_added_rows(widths, columns)) and wraps_on_resize():
+            rows = len(widths) - 1
+            self._console.control(
+                Control(
+                    ControlType.CARRIAGE_RETURN,
+                    (ControlType.CURSOR_UP, rows + added),
+                    *((ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_DOWN, 1)) * (rows + added),
+                    (ControlType.ERASE_IN_LINE, 2),
+                    (ControlType.CURSOR_UP, added),
+                )
+            )
+            self._drawn.taken = (columns, ())
+
     def _draw(self) -> RenderableType:
+        self._drawn.what = self._arrange()
+        return self._drawn
+
+    def _arrange(self) -> RenderableType:
         columns, rows = self._console.size
         below = [
             *self._tools(columns),
             self._activity(columns),
-            *self._typed_ahead(columns),
+            *self._show_typed_ahead(columns),
             Text(""),
             self._status_text(columns),
         ]
         room = max(_LEAST_ROWS, rows - len(below) - 2)
         above: list[RenderableType] = []
-        if (waiting := self._answer.waiting(room)).strip():
+        if (waiting := self._answer.show_waiting(room)).strip():
             above = [draw_markdown(waiting, room)]
             if self._last:
                 above.insert(0, Text(""))
@@ -338,7 +366,7 @@ class TurnView:
             no_wrap=True,
         )
 
-    def _typed_ahead(self, columns: int) -> list[Text]:
+    def _show_typed_ahead(self, columns: int) -> list[Text]:
         """Returns the last lines of what was typed for the next prompt; of a long one, its end."""
         mark = "› " if self._unicode else "> "
         lines = []
@@ -361,6 +389,21 @@ class TurnView:
         return frames[int(time.monotonic() * _TICKS_PER_SECOND) % len(frames)]
 
 
+class _Measured:
+    """Shows something, and remembers what it took: the columns of the console, and of each line of it."""
+
+    def __init__(self) -> None:
+        self.what: RenderableType = ""
+        self.taken: tuple[int, tuple[int, ...]] = (0, ())
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = console.render_lines(self.what, options, pad=False)
+        self.taken = (console.width, tuple(map(Segment.get_line_length, lines)))
+        for line in lines:
+            yield from line
+            yield Segment.line()
+
+
 class _Trimmed:
     """Shows something without blank lines around it; with `rows`, only its last rows."""
 
@@ -375,8 +418,15 @@ class _Trimmed:
         while lines and _is_blank(lines[-1]):
             lines.pop()
         for line in lines[-self._rows :] if self._rows else lines:
-            yield from line
+            yield from _strip_end(line)
             yield Segment.line()
+
+
+def _strip_end(line: list[Segment]) -> list[Segment]:
+    """Returns the line without the blanks that fill it up to the width of the console: a narrower one would wrap them."""
+    while line and not line[-1].text.strip():
+        line = line[:-1]
+    return [*line[:-1], Segment(line[-1].text.rstrip(), line[-1].style)] if line else []
 
 
 def draw_markdown(text: str, rows: int | None = None) -> RenderableType:
