@@ -1,8 +1,8 @@
 """Which tests are quick, which stay together or run alone, and a real PostgreSQL for the tests that need one.
 
 `make quick` runs what is marked `quick`, and the mark is given here: to every test in `QUICK_FOLDERS`, except for those
-that use a fixture of `OUTSIDE` and those that are marked `outside`. While a quick test runs, a process that is
-started or a socket that is opened fails it, with what to do.
+that use a fixture of `OUTSIDE` and those that are marked `outside`. Of a test that is marked `sampled(n)` every nth case is
+quick. While a quick test runs, a process that is started or a socket that is opened fails it, with what to do.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import uuid
 import warnings
+import zlib
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,7 +26,8 @@ import pytest
 from hypothesis import is_hypothesis_test, settings
 
 # How many examples of a property are looked at: a share of what it names, or so many times as many. `make quick` takes
-# a twentieth, `make soak` twenty times, and other ones each time. Time is never what a property is about.
+# a fiftieth, `make test` half, `make soak` many times as many, and other ones each time. Time is never what a property is
+# about.
 EXAMPLES = float(os.environ.get("PENSTOCK_EXAMPLES", "1"))
 settings.register_profile(
     "penstock", derandomize=EXAMPLES <= 1, database=None, deadline=None, print_blob=True
@@ -57,15 +59,29 @@ def pytest_collection_finish():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
+    quick = []
     for item in items:
         fixtures = OUTSIDE.keys() & {*item.fixturenames, *re.findall(r"\w+", item.name)}  # or by a parameter
         marked = item.get_closest_marker("outside") or item.get_closest_marker("alone")
         if item.path.relative_to(TESTS).parts[0] in QUICK_FOLDERS and not fixtures and not marked:
-            item.add_marker("quick")
+            quick.append(item)
         if is_hypothesis_test(getattr(item, "obj", None)):
             _scale(item.obj)
         for group in {OUTSIDE[name] for name in fixtures} - {None}:
             item.add_marker(pytest.mark.xdist_group(group))
+    for item in _sample(quick):
+        item.add_marker("quick")
+
+
+def _sample(items):
+    """Leaves out all but every nth case of `sampled` tests, which begin to count at different ones: all kinds are seen."""
+    cases = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for function, some in cases.items():
+        sampled = some[0].get_closest_marker("sampled")
+        step = sampled.args[0] if sampled else 1
+        yield from some[zlib.crc32(function.encode()) % min(step, len(some)) :: step]
 
 
 def _scale(test):

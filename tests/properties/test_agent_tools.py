@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from penstock.agent.assembly import own_tools
 from penstock.agent.tools.patch import patch_text, why_not_found
 from penstock.agent.tools.read_file import LINE_CHARS, Start, page_of
-from penstock.agent.tools.readable import readable
+from penstock.agent.tools.readable import extract_text
 from penstock.errors import ToolFailure
 from penstock.loop.approvals import Approvals
 from penstock.loop.capping import HeadAndTail, cap_text
@@ -305,4 +305,4 @@ class TestReadable:
         )
     )
     def test_no_page_is_too_broken(self, pieces):
-        readable("".join(pieces))
+        extract_text("".join(pieces))

@@ -27,6 +27,8 @@ from penstock.errors import TargetTooSmall
 from penstock.settings import Settings, settings_from
 from penstock.writing.handoff import HandoffSection
 
+pytestmark = pytest.mark.sampled(4)  # each of its cases is long
+
 each_dialect = pytest.mark.parametrize("name", keep_quick("anthropic", "chat"))
 
 

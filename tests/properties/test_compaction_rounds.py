@@ -31,6 +31,8 @@ from penstock.measure.tokens import tokenizer_for
 from penstock.writing.handoff import HandoffSection
 from penstock.writing.notebook import Notebook
 
+pytestmark = pytest.mark.sampled(4)  # each of its cases is long
+
 each_dialect = pytest.mark.parametrize("name", keep_quick("anthropic", "chat"))
 
 

@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from penstock.engine.compress import CompressRequest, compress_list
 from penstock.writing.handoff import HandoffSection
 
+pytestmark = pytest.mark.sampled(4)  # each of its cases is long
+
 SHARES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.95)
 
 

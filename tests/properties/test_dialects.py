@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.strategies.conversations import broken_conversations, conversations, json_values, texts
+from tests.strategies.respelling import respell
 
 from penstock.conversation import mark
 from penstock.conversation.dialects import DIALECTS, decode_all, detect
@@ -187,21 +188,9 @@ def test_ids_survive_another_serialisation(name, data):
     dialect = DIALECTS[name]
     wires = data.draw(conversations(name))
     ids = chain_ids(decode_all(dialect, wires))
-    reserialised = json.loads(json.dumps([_reworded(wire) for wire in wires], sort_keys=True))
+    reserialised = json.loads(json.dumps([respell(wire) for wire in wires], sort_keys=True))
     assert chain_ids(decode_all(dialect, reserialised)) == ids
     assert len(set(ids)) == len(ids)
-
-
-def _reworded(wire):
-    """The same message as another client, or the same one a request later, would send it."""
-    wire = {key: value for key, value in wire.items() if key not in ("id", "status", "phase")}
-    content = wire.get("content")
-    kind = {"assistant": "output_text"}.get(wire.get("role"), "input_text") if "type" in wire else "text"
-    if isinstance(content, str) and content and wire.get("role") != "tool":
-        wire["content"] = [{"type": kind, "text": content, "cache_control": {"type": "ephemeral"}}]
-    elif isinstance(content, list) and len(content) == 1 and content[0].get("type") in ("text", "input_text"):
-        wire["content"] = content[0]["text"]
-    return wire
 
 
 @each_dialect

@@ -29,6 +29,8 @@ from penstock.sessions.quality import find_uses, hear_messages, measure_qualitie
 from penstock.sessions.session import Session
 from penstock.writing.handoff import join_context, split_context
 
+pytestmark = pytest.mark.sampled(4)  # each of its cases is long
+
 
 @pytest.mark.parametrize("name", NAMES)
 @claim(10)
@@ -96,7 +98,7 @@ def test_a_completed_draft_keeps_to_its_target_and_to_the_rules(name, data):
         one.rule for one in check(before, dialect.rules)
     }
     session.workings.commit_draft(done.draft)
-    assert session.view() == [message.wire for message in session.workings.standing().view.mend()]
+    assert session.view() == [message.wire for message in session.workings.read_standing().view.mend()]
     wires = [parse_json(one.raw) for one in store.read_from(session.id, 0)]
     for entry in set(excerpts_in(done.draft)) - set(excerpts_in(made.draft)):
         assert is_quoted(entry.text, quotable(name, wires[entry.number - 1]))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
+import json
+import re
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.strategies.requests import TTLS, requests
 
-from penstock.providers.cache_marks import MOST_MARKS, mark_cache, marks_of, restore_marks
+from penstock.conversation.dialects import dialect_named
+from penstock.conversation.identity import content_digest
+from penstock.providers.cache_marks import MOST_MARKS, mark_cache, marks_of, restore_marks, strip_marks
 
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -83,3 +87,63 @@ def test_marks_come_back_after_a_compaction_in_a_legal_order(data, first, rest):
 
 def as_all_parts(request):
     return {**request, "messages": [as_parts(message) for message in request["messages"]]}
+
+
+@pytest.mark.parametrize("dialect", ["anthropic", "chat"])
+@FEW
+@given(data=st.data(), ttl=TTLS, compact=st.booleans(), named=st.booleans())
+def test_a_stripped_message_lacks_its_marks_and_nothing_else(dialect, data, ttl, compact, named):
+    plain = data.draw(requests(dialect))["messages"]
+    if named:  # an argument that is called so, and a text that looks like a mark
+        looks = [
+            {"type": "tool_use", "id": "c", "name": "t", "input": {"cache_control": {"type": "ephemeral"}}},
+            {"type": "text", "text": ', "cache_control": {"type": "ephemeral"}'},
+        ]
+        plain = [*plain, {"role": "assistant", "content": looks}]
+    marked = mark_cache({"messages": plain}, dialect=dialect, ttl=ttl)["messages"]
+    separators, read = (",", ":") if compact else (", ", ": "), dialect_named(dialect).decode
+    for message in marked:
+        raw = json.dumps(message, separators=separators, ensure_ascii=data.draw(st.booleans())).encode()
+        bare = strip_marks(raw, dialect)
+        assert not marks_of({"messages": [json.loads(bare)]}, dialect=dialect)
+        assert without_marks(json.loads(bare)) == without_marks(message)
+        assert strip_marks(bare, dialect) == bare
+        assert content_digest(read(json.loads(bare))) == content_digest(read(message))
+        if not marks_of({"messages": [message]}, dialect=dialect):
+            assert bare == raw
+        elif "tool_use" not in str(message):  # nothing in it but marks has that name: only they are cut out
+            assert bare == re.sub(rb', ?"cache_control": ?{[^}]*}', b"", raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "bare"),
+    [
+        (
+            b'{"cache_control":{"type":"ephemeral"},"role":"user","content":"a"}',
+            b'{"role":"user","content":"a"}',
+        ),
+        (
+            b'{"role":"user","content":"a" , "cache_control" : {"type":"ephemeral"} }',
+            b'{"role":"user","content":"a"  }',
+        ),
+        (b'{"role":"user","content":"a","cach\\u0065_control":{}}', b'{"role":"user","content":"a"}'),
+        (
+            (
+                b'{"role":"user","content":[{"type":"tool_result","content":[{"type":"text","text":"a","cache_control":'
+                b'{"type":"ephemeral","ttl":"1h"}}],"tool_use_id":"c"}]}'
+            ),
+            b'{"role":"user","content":[{"type":"tool_result","content":[{"type":"text","text":"a"}],"tool_use_id":"c"}]}',
+        ),
+        (
+            b'{"role":"user","content":"a","cache_control":{},"cache_control":{}}',
+            b'{"role":"user","content":"a"}',
+        ),
+        (
+            b'{"role":"user", "content":"a", "cache_control":null}',
+            b'{"role":"user", "content":"a", "cache_control":null}',
+        ),
+    ],
+)
+def test_marks_are_stripped_wherever_they_stand_and_however_they_are_spelled(raw, bare):
+    assert strip_marks(raw, "anthropic") == bare
+    assert strip_marks(raw, "responses") == raw

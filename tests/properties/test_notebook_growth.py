@@ -18,6 +18,8 @@ from penstock.errors import TargetTooSmall
 from penstock.measure.tokens import tokenizer_for
 from penstock.writing.notebook import Notebook
 
+pytestmark = pytest.mark.sampled(4)  # each of its cases is long
+
 each_dialect = pytest.mark.parametrize("name", keep_quick("anthropic", "chat"))
 each_kind = pytest.mark.parametrize("kind", [conversations, broken_conversations, long_conversations])
 

@@ -14,6 +14,8 @@ from penstock.errors import TargetTooSmall
 from penstock.lossless.outline import children_of
 from penstock.planning.plan import Fate
 
+pytestmark = pytest.mark.sampled(4)  # each of its cases is long
+
 __all__ = ["short_segments"]
 
 each_dialect = pytest.mark.parametrize("name", keep_quick("anthropic", "chat"))

@@ -15,6 +15,8 @@ from penstock.lossless.outline import children_of, parse_outline, render_outline
 from penstock.planning.plan import Fate
 from penstock.writing.handoff import HandoffSection, parse_handoff
 
+pytestmark = pytest.mark.sampled(4)  # each of its cases is long
+
 __all__ = ["short_segments"]
 
 each_dialect = pytest.mark.parametrize("name", keep_quick("anthropic", "chat"))

@@ -19,6 +19,7 @@ from penstock.sessions.previews import (
 from penstock.settings import ToolsSettings
 
 HANDLE = "r0123456789ab"
+REDACTOR = Redactor()
 texts = st.builds(
     lambda line, count: (line + "\n") * count,
     st.text(st.characters(codec="utf-8"), max_size=90),
@@ -105,7 +106,7 @@ def test_what_is_shown_is_redacted_before_it_is_cut(start):
     secret = start + "A1b2C3d4E5f6" * 3
     for before in range(0, 400, 11):
         shown = write_preview(
-            "w " * (before // 2) + secret + "\n" + "x " * 5_000, 400, HANDLE, Redactor().redact
+            "w " * (before // 2) + secret + "\n" + "x " * 5_000, 400, HANDLE, REDACTOR.redact
         )
         assert "A1b2" not in shown
 

@@ -11,7 +11,8 @@ from tests.strategies.conversations import broken_conversations, conversations
 
 from penstock.conversation.dialects import DIALECTS, decode_all, wire_of
 from penstock.conversation.message import Message, Role, Summary, Text, ToolCall, ToolResult
-from penstock.conversation.repair import open_calls, repair
+from penstock.conversation.pairing import match
+from penstock.conversation.repair import repair
 from penstock.conversation.rules import check, legal_cuts
 
 SOME = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -113,9 +114,9 @@ def test_calls_at_the_end_may_still_run(name, data):
     for index in calling:
         running = messages[: index + 1]
         assert check(running, dialect.rules) == []
-        assert index in open_calls(running)
+        assert index in {place.message for place in match(running, dialect.pairing).open}
         assert repair(running, dialect).stubbed == 0
-    assert open_calls(messages) == set()
+    assert match(messages, dialect.pairing).open == []
 
 
 def _calls(message):

@@ -128,7 +128,7 @@ def test_constants_are_json_only_where_python_wrote_it(text):
         (slice_array, b"[NaN, " + b"[" * 100_000, "nested more than 500 levels deep"),
         (parse_value, b"[" * 100_000, "nested more than 500 levels deep"),
         (parse_value, b"{NaN", "the line is not JSON"),
-        (parse_value, '"\ud83d', "this string has no end"),
+        (parse_value, '"\ud83d', "a string that begins here has no end"),
     ],
 )
 def test_what_is_wrong_is_told(read, text, says):

@@ -5,16 +5,18 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from compaction_claims import NAMES, cases, claim, decoded
+from compaction_claims import NAMES, Case, cases, claim, decoded
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies.conversations import conversations
 from tests.strategies.long_sessions import long_conversations
 
 from penstock.conversation.dialects import DIALECTS
-from penstock.conversation.message import Summary
-from penstock.conversation.rules import legal_cuts
+from penstock.conversation.message import Role, Summary
+from penstock.conversation.rules import Alternation, first_speaker, legal_cuts
 from penstock.planning.plan import Fate
+
+pytestmark = pytest.mark.sampled(4)  # each of its cases is long
 
 SHARES = (0.3, 0.95)
 SPENT = 0.95
@@ -24,11 +26,29 @@ each_kind = pytest.mark.parametrize("kind", [conversations, long_conversations])
 
 
 def sizes_to_come_back(seen):
-    """How many tokens more the view has with each message that is out, and those that it may not be parted from."""
-    cuts = legal_cuts(decoded(seen.name, seen.wires), DIALECTS[seen.name].rules)
-    for start, end in pairwise(cuts):
+    """How many tokens more the view has with each message that is out, and those that it may not be parted from.
+
+    Messages that would stand beside another of the same role, which many servers refuse, are left out of the count, and so
+    are those that would open a list which a person opened.
+    """
+    rules, messages = DIALECTS[seen.name].rules, decoded(seen.name, seen.wires)
+    alternates = any(isinstance(rule, Alternation) for rule in rules)
+    stands = [verdict.fate is not Fate.SUMMARISED for verdict in seen.result.verdicts]
+    told = any(
+        isinstance(part, Summary) for m in decoded(seen.name, seen.result.messages) for part in m.parts
+    )
+    by_person = alternates and first_speaker(messages) < len(messages)
+    by_person = by_person and messages[first_speaker(messages)].role is Role.USER
+    for start, end in pairwise(legal_cuts(messages, rules)):
         out = [verdict for verdict in seen.result.verdicts[start:end] if verdict.fate is Fate.SUMMARISED]
-        if out:
+        before = next((place for place in range(start - 1, -1, -1) if stands[place]), start - 1)
+        after = next((place for place in range(end, len(messages)) if stands[place]), end)
+        clashes = alternates and (
+            (before < start - 1 and messages[before].role is messages[start].role)
+            or (end < after < len(messages) and messages[after].role is messages[end - 1].role)
+        )
+        opens = by_person and not told and not any(stands[first_speaker(messages) : start])
+        if out and not clashes and not (opens and messages[start].role is not Role.USER):
             yield sum(verdict.tokens_before for verdict in out)
 
 
@@ -59,3 +79,18 @@ def test_while_much_is_unspent_no_message_is_shortened_that_would_fit_whole(name
     for (verdict, _), message in zip(seen.standing, standing, strict=True):
         if verdict.fate is Fate.ELIDED and not any(isinstance(part, Summary) for part in message.parts):
             assert verdict.tokens_before - verdict.tokens_after > left
+
+
+def test_what_may_not_open_the_list_leaves_its_room_to_others():
+    said = [
+        "日本語のテスト",
+        "¯\x05",
+        "\U000e9c14\U0007d365",
+        "exit 0\n47 lines",
+        "9\x1e\x8e\U000539d5\x08Ø",
+        "ÔD\x8b\x08",
+    ]
+    wires = [{"from": ("human", "gpt")[n % 2], "value": text} for n, text in enumerate(said)]
+    seen = Case("sharegpt", wires, 36).compress()
+    assert all(size > 36 - seen.result.receipt.tokens_after for size in sizes_to_come_back(seen))
+    assert seen.result.verdicts[-1].fate is Fate.KEPT  # the answer to the request, which nothing keeps out

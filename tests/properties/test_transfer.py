@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.strategies.conversations import broken_conversations, conversations, json_values
 
@@ -151,6 +151,12 @@ _LINES = st.builds(
 )
 
 
+@example(
+    [
+        {"type": "user", "uuid": [], "message": {"role": "user", "content": "hi"}},
+        {"type": "summary", "leafUuid": {}},
+    ]
+)
 @given(st.lists(_LINES, min_size=1, max_size=5))
 @settings(max_examples=100, deadline=None)
 def test_lines_of_any_shape_are_read_or_refused(lines):

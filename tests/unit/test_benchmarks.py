@@ -15,7 +15,7 @@ from benchmarks.needles import Needle
 from benchmarks.options import Options
 from benchmarks.pairs import legal, newest_that_fit
 from benchmarks.report import Figure, Limit, Table, as_json, markdown, missed
-from benchmarks.written import replaced
+from benchmarks.written import list_documents, replaced, write_tables
 
 ROOT = Path(__file__).parents[2]
 REPORT = "before\n<!-- figures: speed -->\nold\n<!-- end of figures: speed -->\nafter\n"
@@ -72,18 +72,39 @@ def test_writing_keeps_figures_that_were_not_measured_again():
     assert replaced(REPORT, [Table("speed", "Speed", (), (), "Not run.")], "Measured today.") == REPORT
 
 
-def test_writing_refuses_a_table_without_a_place():
+def test_writing_takes_the_rows_alone_where_a_place_asks_for_it():
+    bare = replaced(
+        REPORT.replace("figures: speed -->", "figures: speed, bare -->", 1), [SLOW], "Measured today."
+    )
+    assert "| what" in bare
+    assert "Measured" not in bare
+
+
+def test_writing_refuses_a_table_without_a_place(tmp_path):
+    report = tmp_path / "report.md"
+    report.write_text(REPORT, encoding="utf-8")
     with pytest.raises(ValueError, match="no place for 'memory'"):
-        replaced(REPORT, [Table("memory", "Memory", ("what",), (("a",),))], "")
+        write_tables([report], [SLOW, Table("memory", "Memory", ("what",), (("a",),))], "")
+    assert report.read_text(encoding="utf-8") == REPORT
 
 
-def test_the_report_has_a_place_for_every_table():
-    report = (ROOT / "BENCHMARKS.md").read_text(encoding="utf-8")
+def test_writing_reaches_every_document_with_a_place(tmp_path):
+    reports = [tmp_path / "one.md", tmp_path / "two.md"]
+    for report in reports:
+        report.write_text(REPORT, encoding="utf-8")
+    write_tables(reports, [SLOW], "Measured today.")
+    assert [report.read_text(encoding="utf-8") for report in reports] == 2 * [
+        replaced(REPORT, [SLOW], "Measured today.")
+    ]
+
+
+def test_the_documents_have_a_place_for_every_table():
+    report = "".join(path.read_text(encoding="utf-8") for path in list_documents())
     sources = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "benchmarks").glob("*.py")))
-    keys = set(re.findall(r'\bTable\(\s*"([\w-]+)"', sources))
+    keys = set(re.findall(r'\bTable\(\s*"([\w-]+)"', sources)) - {"guard"}  # which is only printed
     assert {"speed", "memory", "corpora", "corpora-ours", "generated"} <= keys
     for key in keys:
-        assert f"<!-- figures: {key} -->" in report
+        assert re.search(rf"<!-- figures: {key}(, bare)? -->", report), key
         assert f"<!-- end of figures: {key} -->" in report
 
 

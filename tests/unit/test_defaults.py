@@ -47,7 +47,7 @@ SETTINGS = [
     ("S3.1", "compression.system_note", False, "unit/planning/test_system_note.py::test_without_the_setting_or_without_a_system_prompt_there_is_none"),
     ("S3.1", "compression.summary_model", None, f"{AUXILIARY}::test_auto_takes_another_model_of_the_same_provider_where_one_is_named"),
     ("S3.1", "compression.hygiene_threshold", 0.85, f"{POLICY}::test_hygiene_wants_85_per_cent_and_four_messages"),
-    ("S3.1", "compression.max_attempts", 3, f"{POLICY}::test_overflow_is_forced_up_to_the_attempts_allowed"),
+    ("S3.1", "compression.max_attempts", 3, f"{RECOVERY}::test_the_attempts_of_a_turn_are_those_of_all_its_requests"),
     ("S3.1", "context.engine", "compressor", "unit/cli/test_cli_engines.py::test_the_table_names_all_and_marks_the_active_one"),
     ("S3.5", "context.economics", "gated", "unit/planning/test_economics.py::test_below_the_limit_the_gate_asks_no_model"),
     ("S2.5", "model.context_length", None, "unit/measure/test_windows.py::test_each_source_gives_way_to_the_one_before_it"),
@@ -88,9 +88,10 @@ LIMITS = [
     ("S3.1", "threshold of a small window", 27_200, SMALL.threshold_tokens, f"{POLICY}::test_a_floor_keeps_small_windows_from_firing_all_the_time"),
     ("S3.1", "window with an answer reserved", 192_000, budgets(CompressionSettings(), 200_000, 8_000).window_tokens, f"{POLICY}::test_reserved_output_comes_off_the_window_first"),
     ("S3.3", "passes that save too little", 2, policy.INEFFECTIVE_PASSES, f"{POLICY}::test_one_ineffective_pass_is_forgiven_two_are_not"),
-    ("S3.3", "saving that is worth it", (True, False), (policy.worth_it(100, 90, forced=False), policy.worth_it(100, 91, forced=False)), f"{POLICY}::test_ten_per_cent_is_enough_and_less_is_not"),
-    ("S3.3", "saving in an emergency", True, policy.worth_it(100, 99, forced=policy.Trigger.EMERGENCY.forces), f"{OCCASIONS}::test_in_an_emergency_a_small_saving_is_worth_it"),
-    ("S3.4", "unanswered results, share of the target", 0.4, compact._FRESH_SHARE, "unit/planning/test_fresh_results.py::test_a_result_within_two_fifths_of_the_target_stays_as_it_came"),
+    ("S3.3", "saving that is worth it", (True, False), (policy.is_worth_it(100, 90, forced=False), policy.is_worth_it(100, 91, forced=False)), f"{POLICY}::test_ten_per_cent_is_enough_and_less_is_not"),
+    ("S3.3", "saving in an emergency", True, policy.is_worth_it(100, 99, forced=policy.Trigger.EMERGENCY.forces), f"{OCCASIONS}::test_in_an_emergency_a_small_saving_is_worth_it"),
+    # The specification says 0.4. With 0.42, 85 % of their lines stay at a tenth of the tokens (ADR 19).
+    ("S3.4", "unanswered results, share of the target", 0.42, compact._FRESH_SHARE, "unit/planning/test_fresh_results.py::test_a_result_within_two_fifths_of_the_target_stays_as_it_came"),
     ("S3.4", "target unspent at most", 0.05, plan._UNSPENT, "properties/test_target_spent.py::test_a_target_is_spent_or_no_message_that_is_out_would_fit"),
     ("S3.4", "messages from which a model is asked at the threshold, beside the head", 4, policy.LEAST_TAIL + 1, f"{OCCASIONS}::test_only_at_the_threshold_does_the_number_of_messages_count"),
     ("S3.6", "preparation, share of the threshold", 0.85, policy.BACKGROUND_SHARE, f"{POLICY}::test_a_compaction_is_prepared_from_85_percent_of_the_threshold_on"),
@@ -116,6 +117,9 @@ LIMITS = [
 
 # The section of the specification, what it promises where there is no number, the test.
 PROMISES = [
+    ("S2.6", "a sum with a request that was broken off says at least", "unit/context/test_broken_off.py::test_a_summary_that_is_interrupted"),
+    ("S3.6", "no turn waits for a summary that could have been ready", "unit/context/test_live_money.py::test_without_the_gate_no_turn_waits_however_it_grows"),
+    ("S6", "a model that asks for a compaction again is told that there is nothing new", f"{OCCASIONS}::test_a_second_wish_in_one_turn_finds_nothing_new_to_compact"),
     ("S3.4", "result at or below the target", "properties/test_compaction.py::test_a_result_is_legal_and_within_its_target_or_one_error_names_a_target_that_works"),
     ("S3.7", "each level once per crossing", f"{PRESSURE}::test_a_notice_is_never_repeated_without_a_fall_and_never_missed"),
     ("S5", "reading back", f"{STORED}::test_reading_back_is_never_stored_again"),
@@ -161,6 +165,7 @@ def test_no_setting_of_these_sections_is_without_a_row():
     assert {name for name in known_keys() if name.startswith(SECTIONS)} <= rows
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", [6_000, 20_000])
 def test_the_tail_of_an_explicit_target_takes_a_quarter_of_it_at_most(target):
     messages = [

@@ -11,7 +11,7 @@ from benchmarks.fidelity import compactor
 from benchmarks.generate import coding_session, service_session
 from benchmarks.train_importance import Sample, auc, main, samples_of, top, train
 
-from penstock.writing.importance import FEATURES, LOGIT, LearnedImportance, TreeWeights
+from penstock.writing.importance import FEATURES, LOGIT, LearnedImportance, TreeWeights, WeightsByContent
 
 
 def talk(*texts):
@@ -40,9 +40,18 @@ def test_every_fold_has_weights_that_never_saw_it():
     table = json.loads((folds.FOLDER / folds.TABLE).read_bytes())
     assert set(table.values()) <= {path.stem for path in folds.FOLDER.glob("*.json")}
     for fold in {*table.values(), *folds.KINDS}:
-        weights = TreeWeights.read((folds.FOLDER / f"{fold}.json").read_bytes())
-        for group in folds.KINDS.get(fold, (fold,)):
-            assert group in weights.provenance["sources_used"].removeprefix("all but ").split(", ")
+        both = WeightsByContent.read((folds.FOLDER / f"{fold}.json").read_bytes())
+        for weights in filter(None, (both.text, both.data)):
+            left_out = weights.provenance["sources_used"].removeprefix("all but ").split(", ")
+            assert set(folds.KINDS.get(fold, (fold,))) <= set(left_out)
+
+
+def test_a_kind_that_was_left_out_is_left_to_the_rule():
+    coding, service = (
+        WeightsByContent.read((folds.FOLDER / f"{kind}.json").read_bytes()) for kind in ("coding", "service")
+    )
+    assert coding.text is None
+    assert service.data is None
 
 
 def test_the_compactor_scores_a_recorded_session_with_the_weights_of_its_fold(monkeypatch):
@@ -75,16 +84,26 @@ def test_values_that_the_assistant_uses_untold_were_needed():
     assert int(sample.needed.sum()) == 6
 
 
+def test_the_names_of_arguments_are_not_needed_and_their_values_are():
+    call = {"id": "c1", "type": "function"}
+    call |= {"function": {"name": "get", "arguments": json.dumps({"order_id": "W-4711", "batch_no": 8842})}}
+    said = {"role": "assistant", "content": None, "tool_calls": [call]}
+    assert [*train_importance._texts(said)] == ["", "8842", "W-4711"]
+
+
 def test_a_path_whose_folder_is_named_later_was_needed():
     before = frozenset({"pkg/deep/store_file.py", "pkg/deeper", "srcs"})
     assert train_importance._holders({"pkg/deep", "src"}, before) == {"pkg/deep/store_file.py"}
+
+
+IN_TEXT = False
 
 
 def made_up(seed):
     random = np.random.default_rng(seed)
     features = random.integers(0, 50, (len(FEATURES), 400)).astype(np.int32)
     needed = (features[3] + features[7] > 60) ^ (random.random(400) < 0.05)
-    return Sample("cli", features, needed, np.ones(400), 400)
+    return Sample("cli", IN_TEXT, features, needed, np.ones(400), 400)
 
 
 def test_training_finds_what_tells_them_apart_and_is_the_same_each_time(monkeypatch):
@@ -110,6 +129,7 @@ def test_the_script_reads_trains_and_writes(tmp_path, monkeypatch, capsys):
     import gzip
 
     monkeypatch.setattr(train_importance, "ROUNDS", 4)
+    monkeypatch.setattr(train_importance, "FEWEST_CUTS", 2)
     (tmp_path / "openai").mkdir()
     for name, make in (("cc_cli", coding_session), ("tau_retail", service_session)):
         with gzip.open(tmp_path / "openai" / f"{name}.jsonl.gz", "wt") as lines:
@@ -120,7 +140,9 @@ def test_the_script_reads_trains_and_writes(tmp_path, monkeypatch, capsys):
         main(["--corpora", str(tmp_path), "--write", str(written), "--folds", str(folder), "--date", "today"])
         == 0
     )
-    weights = TreeWeights.read(written.read_bytes())
-    assert weights.provenance["date"] == "today"
+    weights = WeightsByContent.read(written.read_bytes())
+    assert weights.text.provenance["date"] == weights.data.provenance["date"] == "today"
+    without = WeightsByContent.read((folder / "coding.json").read_bytes())
+    assert without.data.leaves == weights.data.leaves
     assert {path.stem for path in folder.glob("*.json")} == {"cli", "retail", "coding", "service", "sessions"}
     assert "retail" in capsys.readouterr().out

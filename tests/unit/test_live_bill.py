@@ -23,6 +23,14 @@ def test_below_the_threshold_no_turn_makes_a_session_dearer(way):
     assert gated.unbooked_tokens == never.unbooked_tokens == 0
 
 
+def test_a_script_that_is_resumed_at_once_compacts_nothing_with_an_automatic_cache_either():
+    """It is as long as one that is compacted after a pause."""
+    session = BELOW._replace(provider="openai", model="gpt-5-mini", turns=12, pause_seconds=lambda _: 20.0)
+    bill = run_session(session, "-p --resume", compacts=True)
+    assert bill.compactions == 0
+    assert bill.unbooked_tokens == 0
+
+
 def test_beyond_it_summaries_read_the_cache_and_all_of_it_is_booked():
     bill = run_session(BEYOND, "one process", compacts=True)
     assert bill.compactions

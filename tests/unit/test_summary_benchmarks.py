@@ -52,6 +52,7 @@ def doctored(result, change):
     return result
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_summariser_has_the_outcome_that_its_name_tells_and_does_no_harm(name):
     result, said = compressed(name)

@@ -387,9 +387,9 @@ def test_a_caller_may_bring_its_own_redactor():
 
 
 def seconds_for(body):
-    started = time.perf_counter()
+    started = time.thread_time()
     classify_error(500, body)
-    return time.perf_counter() - started
+    return time.thread_time() - started
 
 
 @pytest.mark.alone

@@ -254,8 +254,6 @@ def test_the_limit_of_tokens_is_told_and_nothing_is_sent_over_it():
 def test_the_limit_of_seconds_ends_the_ladder():
     slow = Reply(" ", delay_seconds=0.25)
     (result,), _ = ladder([slow], served=AGAIN, limits=SummaryLimits(seconds=0.4))
-    assert result.receipt.seconds < 3
-    assert sum(one["seconds"] for one in result.receipt.attempts) < 1
     assert attempts_of(result)[1][2] in {"timeout (timeout)", "the limit of 0.4 seconds is used up"}
     assert len(attempts_of(result)) == 2
 

@@ -104,7 +104,7 @@ def test_a_models_words_stand_in_the_summary_checked_and_booked(tmp_path):
 FAILURES = {
     "late": (Reply("## Goal\nToo late.", delay_seconds=30), "timeout"),
     "refuses": (Reply("I cannot help with that.", finish=Finish.REFUSED), "it refused"),
-    "rubbish": (Reply("lorem ipsum dolor sit amet"), "no handoff"),
+    "rubbish": (Reply("lorem ipsum dolor sit amet"), "none of the sections of a handoff"),
     "empty": (Reply(""), "empty"),
     "wrong key": (Reply.unauthorised(), "auth"),
     "broken": (Reply.server_error(), "overload"),

@@ -116,10 +116,15 @@ DEEP = b"[" * 10_000 + b"]" * 10_000
 BAD = [
     (b"", InputError, ["empty", "JSON array of messages"]),
     (b"\xef\xbb\xbf \n", InputError, ["empty"]),
-    (b"hello", MalformedJSON, ["begins with [ or {", "byte 0, line 1"]),
+    (b"hello", MalformedJSON, ["is not JSON", "begins with [ or {", "byte 0, line 1"]),
+    (b" null\n", MalformedJSON, ["is JSON, but no conversation", "begins with [ or {", "byte 1, line 1"]),
     (b"\n\n  hello", MalformedJSON, ["byte 4, line 3"]),
     (b"[" + ONE, MalformedJSON, ["the input ends here", f"byte {len(ONE) + 1}, line 1"]),
-    (b'[\n{"role":"us', MalformedJSON, ["this string has no end", "byte 10, line 2"]),
+    (
+        b'[\n{"role":"us',
+        MalformedJSON,
+        ["a string that begins here has no end (is it cut off?) (byte 10, line 2)"],
+    ),
     (b"[" + ONE + b"] junk", MalformedJSON, ["nothing more expected, not 'j'"]),
     (b'{"messages":[' + ONE + b"]", MalformedJSON, ["the input ends here"]),
     (b'[{"role":"user",\0"content":"x"}]', MalformedJSON, ["NUL byte", "byte 16, line 1"]),

@@ -39,10 +39,10 @@ def test_names_that_cannot_be_attributes(name):
 @pytest.mark.alone
 def test_many_openings_without_an_end_cost_no_more_than_one_pass():
     text = '<penstock-handoff v="1">\n' * 100_000
-    start = time.perf_counter()
+    start = time.thread_time()
     assert find(text) is None
     assert find("<penstock-handoff " * 100_000) is None
-    assert time.perf_counter() - start < 2
+    assert time.thread_time() - start < 2
 
 
 def test_in_version_2_the_attributes_close_the_mark():

@@ -42,6 +42,7 @@ def literals(hint):
     return {name for inner in typing.get_args(hint) for name in literals(inner)}
 
 
+@pytest.mark.outside  # reads all of the package
 def test_every_item_type_of_the_openai_package_is_in_the_table():
     responses = pytest.importorskip("openai.types.responses")
     known = types_of(responses.ResponseInputItemParam) | types_of(responses.ResponseOutputItem)
@@ -50,6 +51,7 @@ def test_every_item_type_of_the_openai_package_is_in_the_table():
     assert known - RESPONSES_ITEMS.keys() == set(), "the package knows an item type that protocol.py lacks"
 
 
+@pytest.mark.outside  # reads all of the package
 def test_every_content_block_of_the_openai_package_is_in_the_table():
     responses = pytest.importorskip("openai.types.responses")
     chat = pytest.importorskip("openai.types.chat")
@@ -58,6 +60,7 @@ def test_every_content_block_of_the_openai_package_is_in_the_table():
     assert types_of(chat.ChatCompletionContentPartParam) - CHAT_BLOCKS.keys() == set()
 
 
+@pytest.mark.outside  # reads all of the package
 def test_every_block_type_of_the_anthropic_package_is_in_the_table():
     types = pytest.importorskip("anthropic.types")
     beta = pytest.importorskip("anthropic.types.beta")

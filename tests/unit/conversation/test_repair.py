@@ -4,7 +4,8 @@ import pytest
 
 from penstock.conversation.dialects import DIALECTS, decode_all, wire_of
 from penstock.conversation.message import Message, Reasoning, Role, Summary, Text, ToolCall, ToolResult
-from penstock.conversation.repair import NO_RESULT, open_calls, repair
+from penstock.conversation.pairing import match
+from penstock.conversation.repair import NO_RESULT, repair
 from penstock.conversation.rules import check, legal_cuts
 
 CHAT, ANTHROPIC, RESPONSES = (DIALECTS[name] for name in ("chat", "anthropic", "responses"))
@@ -78,8 +79,8 @@ def test_calls_at_the_end_are_left_as_they_are():
         messages = [user(), *end]
         assert check(messages, CHAT.rules) == []
         assert repair(messages, CHAT).messages == messages
-        assert open_calls(messages) == {1}
-    assert open_calls([user(), calls("a"), user()]) == set()
+        assert {place.message for place in match(messages, CHAT.pairing).open} == {1}
+    assert match([user(), calls("a"), user()], CHAT.pairing).open == []
 
 
 def test_anthropic_stubs_join_the_next_user_message():

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from penstock.conversation.message import Image, Message, Role, Text
 from penstock.conversation.speakers import (
     Voice,
+    find_typed_command,
     is_request,
     last_request,
     part_voices,
     people_in,
     person_words,
-    typed_command,
     without_reminders,
 )
 
@@ -195,7 +195,7 @@ class TestCommands:
         messages = [user("Hello there."), user(self.TYPED), user(self.BODY)]
         assert last_request(messages) == 1
         assert people_in(messages) == [0, 1]
-        assert typed_command(messages[1]) == "/tidy"
+        assert find_typed_command(messages[1]) == "/tidy"
 
     def test_its_text_in_the_same_message_is_not_the_persons(self):
         assert person_words(user(self.TYPED, self.BODY)) == ""
@@ -289,3 +289,17 @@ def test_a_long_text_full_of_tags_takes_no_time_at_all():
     assert voices(text) == [Voice.PERSON]
     closed = "<task>\n<acme_context>\n" * 3_000 + "</task>\n" * 3_000
     assert "".join(part.text for part in part_voices(closed)) == closed
+
+
+@pytest.mark.parametrize("command", ["/clear", "/add src/a.py src/b.py", "/run ./check.py", "/model gpt-4o"])
+def test_a_command_that_a_client_carried_out_is_no_request(command):
+    answer = Message(Role.ASSISTANT, (Text("Done."),))
+    talk = [user(ASKED), answer, user(command), user("Now the tests.")]
+    assert people_in(talk) == [0, 3]
+    assert last_request([*talk[:3], answer]) == 2  # the agent answered it
+    assert last_request(talk[:3]) == 2  # and may still
+
+
+@pytest.mark.parametrize("text", ["/ask is there a better way", "/etc/hosts is wrong", "/", "see /clear"])
+def test_words_behind_a_slash_are_a_persons(text):
+    assert people_in([user(text), user(ASKED)]) == [0, 1]
