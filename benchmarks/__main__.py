@@ -1,4 +1,4 @@
-"""`python -m benchmarks [speed|memory|stores|recall|search|fidelity|compactbench|engines|summaries|tasks|replay|bill|trajectories|redaction|hostile|startup …]`: measure, and print tables."""
+"""`python -m benchmarks [speed|memory|stores|recall|dialogue|search|fidelity|compactbench|engines|summaries|tasks|replay|bill|trajectories|page|redaction|hostile|startup|gateway|gateway-bill|gateway-recall|gateway-soak|hosted|clients|peers …]`: measure, and print tables."""
 
 import argparse
 import datetime as dt
@@ -9,17 +9,27 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
+    clients,
+    dialogue,
     engines,
     fidelity,
+    gateway,
+    gateway_bill,
+    gateway_recall,
+    gateway_soak,
+    hosted,
     hostile,
     live_bill,
     memory,
+    page,
+    peers,
     practice,
     recall,
     redaction,
     replay,
     search,
     speed,
+    speed_guard,
     startup,
     stores,
     summaries,
@@ -29,7 +39,7 @@ from benchmarks import (
 from benchmarks.clock import cores, machine
 from benchmarks.options import Endpoint, Options
 from benchmarks.report import LEGEND, Table, as_json, markdown, missed
-from benchmarks.written import replaced
+from benchmarks.written import list_documents, write_tables
 
 SUBJECTS: dict[str, Callable[[Options], list[Table]]] = {
     "startup": startup.run,
@@ -39,6 +49,7 @@ SUBJECTS: dict[str, Callable[[Options], list[Table]]] = {
     "memory": memory.run,
     "stores": stores.run,
     "recall": recall.run,
+    "dialogue": dialogue.run,
     "search": search.run,
     "fidelity": fidelity.run,
     "compactbench": practice.run,
@@ -48,7 +59,16 @@ SUBJECTS: dict[str, Callable[[Options], list[Table]]] = {
     "replay": replay.run,
     "bill": live_bill.run,
     "trajectories": trajectories.run,
+    "page": page.run,
+    "gateway": gateway.run,
+    "gateway-bill": gateway_bill.run,
+    "gateway-recall": gateway_recall.run,
+    "gateway-soak": gateway_soak.run,
+    "hosted": hosted.run,
+    "clients": clients.run,
+    "peers": peers.run,
 }
+BY_NAME_ONLY = {"peers"}  # installs 750 MB of other projects
 
 
 def main() -> int:
@@ -57,23 +77,30 @@ def main() -> int:
     wished = parser.parse_args()
     if unknown := [name for name in wished.subjects if name not in SUBJECTS]:
         parser.error(f"there is no benchmark {unknown[0]!r}: use {', '.join(SUBJECTS)}")
-    if wished.write and not wished.write.is_file():
-        parser.error(f"there is no report {wished.write} to write into")
     if wished.write and wished.quick:
-        parser.error("--quick figures are for trying; they are not to be written into a report")
+        parser.error("--quick figures are for trying; they are not to be written into documents")
+    if wished.guard:
+        if wished.subjects != ["speed"] or wished.write:
+            parser.error("--guard goes with speed alone, and writes nothing")
+        tables = speed_guard.guard()
+        print("".join(f"\n{markdown(table)}\n" for table in tables), flush=True)
+        return 1 if missed(tables) else 0
     options = _options(wished, parser)
     where = machine()
     measured = _measured(where, wished.quick)
     print(f"{measured}\n{LEGEND}", flush=True)
-    tables: list[Table] = []
-    for name in wished.subjects or SUBJECTS:
+    tables = []
+    for name in wished.subjects or [name for name in SUBJECTS if name not in BY_NAME_ONLY]:
         new = SUBJECTS[name](options)
         tables += new
         print("".join(f"\n{markdown(table)}\n" for table in new), flush=True)
     if wished.json:
         wished.json.write_text(as_json(tables, where) + "\n", encoding="utf-8")
     if wished.write:
-        _write(wished.write, tables, measured, parser)
+        try:
+            write_tables(list_documents(), tables, measured)
+        except ValueError as error:
+            parser.error(str(error))
     under = missed(tables)
     print(_verdict(tables, under, wished.quick))
     return 1 if under and wished.strict else 0
@@ -81,12 +108,19 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Measure Penstock; all where none is named."
+        prog="python -m benchmarks", description="Measure Penstock; everything but peers where none is named."
     )
     parser.add_argument("subjects", nargs="*", metavar="subject", help=", ".join(SUBJECTS))
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
     parser.add_argument(
-        "--write", type=Path, metavar="FILE", help="put the tables in their places in a Markdown report"
+        "--write",
+        action="store_true",
+        help="put the tables in their places in the documents of this repository",
+    )
+    parser.add_argument(
+        "--guard",
+        action="store_true",
+        help="with speed: a few seconds on fixed inputs; exits with 1 where what can be counted has grown",
     )
     parser.add_argument("--strict", action="store_true", help="exit with 1 where a floor is missed")
     parser.add_argument("--quick", action="store_true", help="small inputs, few runs: to see that it works")
@@ -106,6 +140,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--messages", type=int, default=100_000, metavar="N", help="in the store that is searched (100,000)"
+    )
+    parser.add_argument(
+        "--requests", type=int, default=10_000, metavar="N", help="to the gateway over time (10,000)"
     )
     parser.add_argument(
         "--trajectory-mb", type=int, default=200, metavar="N", help="of the large file of trajectories (200)"
@@ -146,7 +183,12 @@ def _add_tasks(group: Any) -> None:
     group.add_argument(
         "--engine", default="compressor", metavar="NAME", help="that compacts: as context.engine (compressor)"
     )
-    group.add_argument("--only", default="", metavar="TEXT", help="tasks with this text in their names")
+    group.add_argument(
+        "--only",
+        default="",
+        metavar="TEXT",
+        help="tasks with this text in their names; for search, sqlite leaves PostgreSQL out",
+    )
 
 
 def _share(text: str) -> float:
@@ -177,6 +219,7 @@ def _options(wished: argparse.Namespace, parser: argparse.ArgumentParser) -> Opt
         limit=min(4, wished.limit) if wished.quick else max(1, wished.limit),
         jobs=max(1, wished.jobs),
         messages=max(2_000, wished.messages),
+        requests=max(1_000, wished.requests),
         trajectory_mb=max(1, wished.trajectory_mb),
         endpoint=endpoint,
         keep=tuple(wished.keep or ()),
@@ -206,14 +249,6 @@ def _verdict(tables: list[Table], under: list[str], quick: bool) -> str:
     if quick:
         lines.append("Not measured with --quick: the floors for 20,000 messages.")
     return "\n".join(lines)
-
-
-def _write(file: Path, tables: list[Table], measured: str, parser: argparse.ArgumentParser) -> None:
-    try:
-        report = replaced(file.read_text(encoding="utf-8"), tables, measured)
-    except ValueError as error:
-        parser.error(f"{file}: {error}")
-    file.write_text(report, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from penstock.writing.importance import LearnedImportance, TreeWeights
+from penstock.writing.importance import ImportanceByContent, WeightsByContent
 
 __all__ = [
     "FOLDER",
@@ -87,7 +87,7 @@ def fold_for(messages: Chat) -> str | None:
     return next((table[digest] for digest in digests_of(messages) if digest in table), None)
 
 
-def importance_for(messages: Chat) -> LearnedImportance | None:
+def importance_for(messages: Chat) -> ImportanceByContent | None:
     """Scores by the weights of a session's fold; None where the weights in the package may score it."""
     fold = fold_for(messages)
     return None if fold is None else _importance(fold)
@@ -100,5 +100,5 @@ def _table() -> dict[str, str]:
 
 
 @cache
-def _importance(fold: str) -> LearnedImportance:
-    return LearnedImportance(TreeWeights.read((FOLDER / f"{fold}.json").read_bytes()))
+def _importance(fold: str) -> ImportanceByContent:
+    return ImportanceByContent(WeightsByContent.read((FOLDER / f"{fold}.json").read_bytes()))

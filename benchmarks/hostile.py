@@ -1,24 +1,32 @@
 """How fast every path of text is on text that was made to slow it down: megabytes a second, the worst unit of each path."""
 
+import json
+import random
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 
 import penstock
 from benchmarks.clock import note
 from benchmarks.options import Options
 from benchmarks.report import Cell, Figure, Limit, Table
-from penstock.agent.tools.readable import readable
-from penstock.conversation.message import Message, Role, Text
+from penstock.agent.tools.readable import extract_text
+from penstock.conversation.message import Message, Role, Text, ToolCall
 from penstock.conversation.speakers import part_voices
 from penstock.loop.globs import compile_glob
 from penstock.measure.tokens import tokenizer_for
 from penstock.recall.passages import cut_passages
 from penstock.recall.terms import index_terms
 from penstock.redaction import Redactor
+from penstock.transfer.reading import read_recorded
+from penstock.web.transcript import render_text
 from penstock.writing.constraints import find_constraints
 from penstock.writing.excerpts import excerpts, lay_out_redacted
 from penstock.writing.ledger import facts_in
+from penstock.writing.prose import read_prose
+from penstock.writing.sightings import sightings_in
 from penstock.writing.state import signs_in
 from penstock.writing.vocabulary import Vocabulary
 
@@ -33,9 +41,14 @@ UNITS = (
     *("-----BEGIN PRIVATE KEY-----\n", "-----END PRIVATE KEY-----\n", "eyJ", "sk-1a1-", "$6$a$", "MTA", "pw ", "| password |\n|---|\n"),
     *("password=1x1x1x1x1x1x1x1x1x ", "Bearer 1x1x1x1x1x1x1x1x1x1x1x1x ", "never ", "You must not. ", "don't ", "always use a. "),
     *("<system-reminder>", "</system-reminder>", "<penstock-handoff", "TODO ", "- [ ] a\n", "Error: a\n", "1\ta\n", "\x1b[0m", "\x1b["),
+    *('\\"| password |\n|---|\n', ':"| password |\n|---|\n', "passwort otter-otter12 ", "2024-01-01 passphrase ", "pw always use a. 1. a\n"),
+    *("secret=\\_Saltsk-1a1-eyJ", "SETUP key\\\\u003d", "password  \n\\\\u003d", "(a,password) VALUES ('a','b'),", "Mot de passe Aa1!Aa1! "),
+    *("uv  ", "git -c a ", "sed -i ", "cat > a ", "thank you, ", "<think>", "<command-name>a</command-name>", "~", "~~~\n", "a   ", "$("),
+    *("[a](", "![", "**a", "|a|b|\n|-|-|\n", "> > ", "&amp;", "密a", "עa", "QUJD", '{"a":[', "a-a. ", "all "),
     *("http://a.b/c ", "a@b.c ", "0x1f ", "1e9 ", "2024-01-01 ", "a::b ", "/a/b.c:1 ", "C:\\a ", "\u200b", "\U0001f600", "\ud800"),
 )  # fmt: skip
 _SUM = "a whole compaction"
+_PLAIN_PASS = re.compile(r"(?s).").findall
 Path = Callable[[str], object]
 
 
@@ -54,6 +67,17 @@ def paths() -> dict[str, Path]:
         others = [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Go on."}]
         penstock.compress([message, *others], target_tokens=2_000)
 
+    def run_command(text: str) -> Message:
+        return Message(Role.ASSISTANT, (ToolCall("call_1", "bash", json.dumps({"command": text})),))
+
+    def import_session(text: str) -> None:
+        talk = [{"role": "user", "content": text}, {"role": "assistant", "content": text}]
+        read_recorded(json.dumps(talk).encode())
+
+    def lay_out_object(text: str) -> None:
+        half = len(text) // 2
+        lay_out_redacted(json.dumps([{text[:half]: text[half:]}]), redactor.redact)
+
     glob = compile_glob("*a*1*=*.*-*b")
     return {
         "redaction": redactor.redact,
@@ -66,10 +90,22 @@ def paths() -> dict[str, Path]:
         "passages for search": lambda text: cut_passages(Message(Role.USER, (Text(text),))),
         "terms for search": index_terms,
         "tokens": count,
-        "a page as text": readable,
+        "keys and values of JSON": lay_out_object,
+        "facts of a command": lambda text: facts_in(run_command(text), redactor),
+        "entities of a command": lambda text: sightings_in(run_command(text), redactor.redact),
+        "a model's summary": lambda text: read_prose("## Goal\n" + text),
+        "an imported session": import_session,
+        "a text on the page": render_text,
+        "a page as text": extract_text,
         "patterns of .gitignore": glob.matches,
         _SUM: compact,
     }
+
+
+def mix_units(count: int, seed: int = 1) -> list[str]:
+    """Returns texts of two to six units each, to be repeated: what slows one rule down may bring another to it."""
+    draw = random.Random(seed)
+    return ["".join(draw.choice(UNITS) for _ in range(draw.choice((2, 3, 4, 6)))) for _ in range(count)]
 
 
 def _cpu_seconds(path: Path, text: str) -> float:
@@ -81,31 +117,53 @@ def _cpu_seconds(path: Path, text: str) -> float:
     return max(time.process_time() - start, 1e-9)
 
 
-def slowest(path: Path, characters: int) -> tuple[float, str]:
-    """Returns the fewest megabytes a second of CPU time that a path does, and the unit that its text repeats."""
-    worst = float("inf"), ""
-    for unit in UNITS:
+def slowest(path: Path, sizes: Sequence[int], mixes: int = 0) -> tuple[float, str, float]:
+    """Returns the fewest megabytes a second of CPU time that a path does, the unit that its text repeats, and a ratio.
+
+    The ratio is to the time of a plain regular expression on the same text, right after it: a busy machine changes it less.
+    """
+    worst = float("inf"), "", 0.0
+    for unit, characters in product((*UNITS, *mix_units(mixes)), sizes):
         text = (unit * (characters // len(unit) + 1))[:characters]
         megabytes = len(text.encode(errors="replace")) / 1e6
         seconds = _cpu_seconds(path, text)
         if (
             megabytes / seconds < 2 * LEAST.floor
         ):  # near the floor: the best of three, since a busy machine is slower
-            seconds = min(seconds, *(_cpu_seconds(path, text) for _ in range(2)))
-        worst = min(worst, (megabytes / seconds, unit))
+            seconds = min(seconds, *(_cpu_seconds(path, text) for _ in range(4)))
+        if megabytes / seconds < worst[0]:
+            plain = min(_cpu_seconds(_PLAIN_PASS, text) for _ in range(3))
+            worst = megabytes / seconds, unit, seconds / plain
     return worst
 
 
 def run(options: Options) -> list[Table]:
     note("hostile text: the slowest of each path")
-    characters = 20_000 if options.quick else 200_000
+    sizes, mixes = ((4_000,), 20) if options.quick else ((4_000, 60_000), 60)
     rows: list[tuple[Cell, ...]] = []
     for name, path in paths().items():
         path("warm")
-        speed, unit = slowest(path, characters)
-        rows.append((name, Figure(speed, "MB/s", None if name == _SUM else LEAST), ascii(unit)))
+        speed, unit, ratio = slowest(path, sizes, mixes)
+        rows.append(
+            (
+                name,
+                Figure(speed, "MB/s", None if name == _SUM else LEAST),
+                Figure(ratio, "×"),
+                ascii(unit),
+            )
+        )
     remark = (
-        f"Each text repeats one of {len(UNITS)} short units for {characters:,} characters; CPU time. "
+        f"Each text repeats one of {len(UNITS)} short units, or one of {mixes:,} mixes of two to six of them, for "
+        f"{' and '.join(f'{size:,}' for size in sizes)} characters; CPU time, the best of five near "
+        "the floor. A plain pass finds every character of the same text with a regular expression. "
         "A compaction has no floor of its own: it takes a text through most of the other paths, some of them twice."
     )
-    return [Table("hostile", "Hostile text", ("path", "slowest (floor)", "on repeated"), tuple(rows), remark)]
+    return [
+        Table(
+            "hostile",
+            "Hostile text",
+            ("path", "slowest (floor)", "to a plain pass", "on repeated"),
+            tuple(rows),
+            remark,
+        )
+    ]

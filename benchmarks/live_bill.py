@@ -2,7 +2,7 @@
 
 Scripted sessions of 60 turns run against a provider behind a real HTTP server on this machine, which keeps its own books
 (input 1, cache write 1.25, cache read 0.1, output 5): once with compaction off, once as the settings are by default.
-Each runs in one process and as a script does it, with `penstock chat -p --resume` for every turn. A clock that all sides
+Each runs in one process and as a script does it, with `penstock chat --resume -p TEXT` for every turn. A clock that all sides
 share lets pauses outlive the cache without waiting for them.
 """
 
@@ -79,6 +79,7 @@ class LiveSession(NamedTuple):
     model: str = "claude-sonnet-4-5"
     turns: int = 60
     ways: tuple[str, ...] = ("one process", "-p --resume")
+    engine: str = "compressor"
 
 
 def _pauses(turn: int) -> float:
@@ -113,6 +114,16 @@ SESSIONS = (
         ways=ONE,
     ),
     LiveSession("steady, 128K", 128_000, lambda _: 900, 150, _steadily, below=False, ways=ONE),
+    LiveSession(
+        "steady, 128K, lossless",
+        128_000,
+        lambda _: 900,
+        150,
+        _steadily,
+        below=False,
+        ways=ONE,
+        engine="lossless",
+    ),
     LiveSession("steady, 32K", 32_000, lambda _: 350, 100, _steadily, below=False),
 )
 
@@ -185,7 +196,11 @@ def run_session(session: LiveSession, way: str, *, compacts: bool, turns: int | 
     clock, bill = SharedClock(), LiveBill()
     till = Till(clock)
     count = turns or session.turns
-    values = {"model.context_length": session.window_tokens, "compression.enabled": compacts}
+    values = {
+        "model.context_length": session.window_tokens,
+        "compression.enabled": compacts,
+        "context.engine": session.engine,
+    }
     with (
         tempfile.TemporaryDirectory() as name,
         scripted_provider(_Script(session), prompt_cache=till) as server,
@@ -233,8 +248,7 @@ def _run_in_one_process(
             for turn in range(turns):
                 ended = await agent.turn(_ask(turn))
                 assert ended.reason == "done", ended
-                if (prepared := agent.context._prepared) is not None:  # noqa: SLF001 - the person reads meanwhile
-                    await asyncio.wait([prepared])
+                await agent.context.wait_prepared()  # the person reads meanwhile
                 after_turn(turn)
             await agent.aclose()
         await model.aclose()
@@ -246,7 +260,7 @@ def _run_as_script(
     session: LiveSession, place: _Place, turns: int, after_turn: Callable[[int], None]
 ) -> None:
     settings = {
-        f"PENSTOCK_{key.upper().replace('.', '_')}": json.dumps(value) for key, value in place.values.items()
+        f"PENSTOCK_{key.upper().replace('.', '_')}": str(value).lower() for key, value in place.values.items()
     }
     where = ("--provider", session.provider, "--model", session.model, "--base-url", place.url)
     with contextlib.chdir(place.folder / "work"), _environment(settings):
@@ -290,7 +304,8 @@ def run(options: Options) -> list[Table]:
             else:
                 asked = gated.summaries
                 read = asked.cache_read_tokens / asked.prompt_tokens if asked.prompt_tokens else 1.0
-                beyond.append((*row, Figure(asked.output_tokens), share(read, READS), booked))
+                floor = READS if session.engine == "compressor" else None
+                beyond.append((*row, Figure(asked.output_tokens), share(read, floor), booked))
     columns = (
         "session",
         "turns",
@@ -321,7 +336,9 @@ def run(options: Options) -> list[Table]:
                 "tokens not booked (floor)",
             ),
             tuple(beyond),
-            about + "Beyond the threshold a compaction always runs, so the ratios have no floor.",
+            about
+            + "Beyond the threshold a compaction always runs, so the ratios have no floor. Of the engine "
+            "`lossless`, notes on each part are asked for by themselves and read nothing from the cache.",
         ),
     ]
 

@@ -28,6 +28,7 @@ class Options:
     limit: int = 40
     jobs: int = 1
     messages: int = 100_000
+    requests: int = 10_000
     trajectory_mb: int = 200
     endpoint: Endpoint | None = None
     keep: tuple[float, ...] = ()

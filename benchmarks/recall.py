@@ -39,8 +39,8 @@ VIEW = 0.10
 ASKED = 12  # needles of a session, at most
 GROUPS = {"coding": "openai/c*.jsonl.gz", "customer service": "openai/tau*.jsonl.gz"}
 LIMITS = {
-    "coding": {1: Limit(38, at_least=True), 10: Limit(78, 90, at_least=True)},
-    "customer service": {1: Limit(30, at_least=True), 10: Limit(94, 98, at_least=True)},
+    "coding": {1: Limit(54, 62, at_least=True), 10: Limit(86, 90, at_least=True)},
+    "customer service": {1: Limit(73, 85, at_least=True), 10: Limit(98.5, at_least=True)},
 }
 RARE_MS, COMMON_MS = Limit(20), Limit(150)
 UNSET = (

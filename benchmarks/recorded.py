@@ -36,7 +36,7 @@ def run(options: Options, compactor: Compactor) -> list[Table]:
     done = scores(options.corpora, options, compactor)
     tables = []
     if options.needles in ("theirs", "both"):
-        tables += [_theirs(options, done), _baselines(done)]
+        tables += [_theirs(options, done), _baselines(done), _brief(done)]
     if options.needles in ("ours", "both"):
         tables.append(_ours(done))
     return tables
@@ -114,6 +114,24 @@ def _baselines(done: list[Score]) -> Table:
         *(f"{name}, this run" for name in again),
     )
     return Table("baselines", f"{TITLE}, baselines, the corpora's needles", columns, tuple(rows), remark)
+
+
+def _brief(done: list[Score]) -> Table:
+    """What people ask first, for the README: the share of values that are still there."""
+    rows: list[tuple[str | Figure, ...]] = []
+    for number, row in enumerate(ROWS):
+        own = _of(done, number)
+        simple = [f"{row.recorded[name][0]:.0f} %" for name in ("last_k", "head3_tail")]
+        summary = row.recorded.get("the model's summary")
+        kept = f"{100 * mean(score.kept for score in own):.0f} %"
+        what = (
+            f"{row.group}, {kept} of the tokens"
+            if summary is None
+            else f"compacted by an agent's own model to {kept}; its summary has {summary[0]:.0f} %"
+        )
+        rows.append((what, *simple, f"{100 * _their_means(own)[0]:.0f} %"))
+    columns = ("kept", "newest messages", "first three + newest", "Penstock")
+    return Table("kept", f"{TITLE}, in short", columns, tuple(rows))
 
 
 def _of(done: list[Score], row: int, compactor: str = "penstock") -> list[Score]:

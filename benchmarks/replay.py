@@ -9,8 +9,7 @@ from benchmarks.traces import generated_traces
 from penstock.measure.prices import price_of
 from penstock.planning.economics import Caching, PriceTerms, terms_of
 from penstock.replay.bills import Case
-from penstock.replay.compare import PolicyOutcome, compare
-from penstock.replay.policies import BEST, GATED, LATE, NEVER, POLICIES, RULE
+from penstock.replay.policies import BEST, GATED, LATE, NEVER, POLICIES, RULE, PolicyOutcome, compare
 from penstock.replay.traces import Trace, read_traces
 
 __all__ = ["run"]

@@ -139,5 +139,7 @@ def _number(value: float, unit: str) -> str:
             return f"{value:.1f}×"
         case "s":
             return f"{value:.3f} s" if value < 0.1 else f"{value:.2f} s"
+        case "ms" | "MB/s" if abs(value) < 10:
+            return f"{value:.2f} {unit}"
         case _:
             return f"{value:,.0f} {unit}"

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -11,16 +12,24 @@ from benchmarks.clock import Times, note, timed
 from benchmarks.generate import coding_session, many_messages, window_200k
 from benchmarks.options import Options
 from benchmarks.report import Figure, Limit, Table
+from penstock.sessions.session import Session
+from penstock.stores.store import open_store
 
 __all__ = ["run"]
 
 WINDOW_TOKENS = 200_000
 MORE = 20
+TURN = 4  # messages
+TURNS = 15
 DIALECTS = ("chat", "responses", "anthropic", "sharegpt")
 
-WINDOW_MS = Limit(300, 100)
-MANY_SECONDS = Limit(5, 1)
-AGAIN_MS = Limit(150, 30)
+WINDOW_MS = Limit(90, 50)
+MANY_SECONDS = Limit(1.8, 1)
+ESTIMATE_SECONDS = Limit(0.4, 0.3)
+AGAIN_MS = Limit(60, 20)
+PARSED_AGAIN_MS = Limit(80, 30)
+ESTIMATE_MS = Limit(0.5)
+APPEND_MS = Limit(0.3)
 GROWTH = Limit(12)
 
 Chat = list[dict[str, Any]]
@@ -39,14 +48,19 @@ def run(options: Options) -> list[Table]:
     rows = [_window(options.repeat)]
     note(f"speed: {count:,} messages from scratch")
     many, seconds, engine = _many(more[: ends[0]], few, None if options.quick else MANY_SECONDS)
+    note(f"speed: {count:,} messages estimated")
+    estimate = _estimate(more[: ends[0]], few, None if options.quick else ESTIMATE_SECONDS)
     note("speed: the same again, with 20 more messages at a time")
-    again = _again(engine, more, ends, None if options.quick else AGAIN_MS)
+    again = _again(engine, more, ends, quick=options.quick)
+    note("speed: estimates and appends")
+    again += _appends(more, count, quick=options.quick)
     del engine, more
     small = many_messages(count // 10, 150 * count)
     little = _from_scratch(json.dumps(small).encode(), options.repeat)
     growth = Figure(seconds / little.cpu, "×", None if options.quick else GROWTH)
     rows += [
         many,
+        estimate,
         *again,
         (f"growth of CPU time, {count:,} against {count // 10:,} messages", growth, "", "", ""),
     ]
@@ -104,22 +118,76 @@ def _many(messages: Chat, repeat: int, limit: Limit | None) -> tuple[Line, float
     return _row(what, times, limit, "s"), times.cpu, engine
 
 
-def _again(
-    engine: penstock.ContextCompressor, more: Chat, ends: list[int], limit: Limit | None
-) -> list[Line]:
+def _estimate(messages: Chat, repeat: int, limit: Limit | None) -> Line:
+    """How long a host waits for the size of a list that the engine has never seen."""
+    data = json.dumps(messages).encode()
+
+    def work(messages: Chat) -> None:
+        penstock.ContextCompressor(WINDOW_TOKENS).estimate(messages)
+
+    times = timed(work, lambda: json.loads(data), repeat, data)
+    return _row(f"estimate of {len(messages):,} messages never seen, exact", times, limit, "s")
+
+
+def _again(engine: penstock.ContextCompressor, more: Chat, ends: list[int], *, quick: bool) -> list[Line]:
     """The same instance, each time with about 20 messages more than it has seen."""
     data = json.dumps(more[: ends[0]]).encode()
     left = iter(ends[1:])
-    ways: dict[str, Callable[[Chat], Chat]] = {
-        "the same objects": list,
-        "deep copies": copy.deepcopy,
-        "parsed anew from JSON": lambda messages: json.loads(json.dumps(messages)),
+    ways: dict[str, tuple[Callable[[Chat], Chat], Limit]] = {
+        "the same objects": (list, AGAIN_MS),
+        "deep copies": (copy.deepcopy, AGAIN_MS),
+        "parsed anew from JSON": (lambda messages: json.loads(json.dumps(messages)), PARSED_AGAIN_MS),
     }
     rows = []
-    for way, take in ways.items():
+    for way, (take, limit) in ways.items():
         times = timed(engine.compress, _taker(take, more, left), len(ends) // 3, data)
-        rows.append(_row(f"second compress, {MORE} more messages, {way}", times, limit, "ms"))
+        what = f"second compress, {MORE} more messages, {way}"
+        rows.append(_row(what, times, None if quick else limit, "ms"))
     return rows
+
+
+def _appends(more: Chat, count: int, *, quick: bool) -> list[Line]:
+    """A turn of four messages behind `count` others: the engine's estimate, and a session's appends and estimates."""
+    engine = penstock.ContextCompressor(WINDOW_TOKENS)
+    engine.estimate(more[:count])
+    places = iter(range(count, len(more) - TURN, TURN))
+    estimated = timed(
+        lambda place: engine.estimate(more[: place + TURN], unchanged=place),
+        lambda: next(places),
+        min(TURNS, (len(more) - count) // TURN - 1),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(f"sqlite:///{folder}/log.db")
+        session = Session.create(store, model="gpt-4.1")
+        for start in range(0, count, 500):
+            session.append(more[start : min(start + 500, count)])
+        turns = iter(more[place : place + TURN] for place in range(0, count, TURN))
+        session.estimate()
+        appended, weighed = [], []
+        for _ in range(TURNS):
+            appended.append(timed(session.append, lambda: next(turns), 1))
+            weighed.append(timed(lambda _: session.estimate(), lambda: None, 1))
+        store.close()
+    behind = f"behind {count:,} messages"
+    estimate, append = (None, None) if quick else (ESTIMATE_MS, APPEND_MS)
+    return [
+        _cpu_row(f"`estimate` of the engine after an append of {TURN}, {behind}", estimated, estimate),
+        _cpu_row(f"`Session.estimate` after an append of {TURN}, {behind}", _join(weighed), estimate),
+        _cpu_row(f"`Session.append` of a turn of {TURN}, {behind}", _join(appended), append),
+    ]
+
+
+def _join(times: list[Times]) -> Times:
+    return Times(
+        tuple(one for some in times for one in some.seconds),
+        tuple(one for some in times for one in some.cpu_seconds),
+    )
+
+
+def _cpu_row(what: str, times: Times, limit: Limit | None) -> Line:
+    """A row whose floor is one of CPU time: what a call waits for the disk is not in it."""
+    best, median, cpu = (1_000 * seconds for seconds in (times.best, times.median, times.cpu))
+    return what, Figure(best, "ms"), Figure(median, "ms"), Figure(cpu, "ms", limit), ""
 
 
 def _taker(take: Callable[[Chat], Chat], messages: Chat, ends: Iterator[int]) -> Callable[[], Chat]:

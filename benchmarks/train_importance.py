@@ -8,6 +8,9 @@ Each recorded session is cut in several places. The values before the cut that t
 anyone told it again, are the ones that were needed. Gradient boosting with symmetric trees learns to tell them from the
 others by the features of `penstock.writing.importance`.
 
+Conversations whose tools answer in text and those whose tools answer in data get weights of their own, each learned from
+cuts of their sort alone. Where there are too few of them, that sort is left to the rule.
+
 For every group of sources a fold is trained without it and judged on it, and for every kind of conversation (coding,
 customer service) one without any of it: the figures say what to expect where the weights were never before. Everything
 is seeded, and a model is trained in one process, so that the same sessions give the same file.
@@ -38,6 +41,7 @@ from penstock.writing.importance import (
     LOGIT,
     LearnedImportance,
     TreeWeights,
+    WeightsByContent,
     live_of,
     value_features,
 )
@@ -51,7 +55,7 @@ _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
 
 FILES = ("openai/c*.jsonl.gz", "openai/swe*.jsonl.gz", "openai/tau*.jsonl.gz", "natural/*.jsonl.gz")
-CUTS = (0.35, 0.55, 0.75)  # of the text
+CUTS = (0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85)  # of the text
 SHORTEST = 4_000  # characters before a cut
 FEWEST_USED = 3
 UNUSED_PER_USED = 10  # at most so many values that were not needed are learned from, chosen at random,
@@ -69,7 +73,9 @@ ROWS = 0.35  # the share of rows, and of features, by which one tree chooses its
 COLUMNS = 0.6
 NEAR = 40  # thousandths of the tokens: what was mentioned that late is mostly kept anyway,
 NEAR_WEIGHT = 0.3  # and counts for less
-RULE_SHARE = 60  # percent
+RULE_SHARE = 30  # percent
+IN_DATA = KINDS["service"]  # the sources whose tools answer in data, but for single cuts of others
+FEWEST_CUTS = 20  # of a sort of conversation: fewer teach nothing
 
 PROVENANCE = {
     "made_by": "benchmarks/train_importance.py",
@@ -89,13 +95,20 @@ class Session(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The values before one cut: their features, whether they were needed, and how many values each stands for."""
+    """The values before one cut: their features, whether they were needed, and how many values each stands for.
+
+    `is_data` where it is of a source whose tools answer in data.
+    """
 
     group: str
+    is_data: bool
     features: NDArray[np.int32]
     needed: NDArray[np.bool_]
     stands_for: Floats
     values: int
+
+
+_Cuts = tuple[Sample, ...]
 
 
 class Model(NamedTuple):
@@ -127,7 +140,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.folds or not options.write:
         _train_folds(samples, options)
     if options.write:
-        _write(options.write, train(samples), options.date, "all of them")
+        models = _train_all([tuple(samples)], options.jobs)
+        _write(options.write, models[0], options.date, "all of them")
     return 0
 
 
@@ -136,14 +150,13 @@ def _train_folds(samples: list[Sample], options: argparse.Namespace) -> None:
         f"{'left out':<10} {'cuts':>5}   rule: auc  top 15 %   learned: auc  top 15 %   mixed: auc  top 15 %"
     )
     folds = {group: (group,) for group in sorted({sample.group for sample in samples})} | KINDS
-    learned_from = [[s for s in samples if s.group not in left_out] for left_out in folds.values()]
-    models = _map(train, learned_from, options.jobs)
+    learned_from = [tuple(s for s in samples if s.group not in left_out) for left_out in folds.values()]
+    models = _train_all(learned_from, options.jobs)
     for (fold, left_out), learned in zip(folds.items(), models, strict=True):
         judged = [sample for sample in samples if sample.group in left_out]
-        scorer = LearnedImportance(_weights(learned, options.date, fold))
         figures = []
         for rule_share in (100, 0, RULE_SHARE):
-            scores = [_mixed(scorer, sample.features, rule_share) for sample in judged]
+            scores = [_mixed(learned[sample.is_data], sample.features, rule_share) for sample in judged]
             pairs = list(zip(judged, scores, strict=True))
             figures += [
                 float(np.mean([judge(s.needed, score, s.stands_for) for s, score in pairs]))
@@ -155,9 +168,26 @@ def _train_folds(samples: list[Sample], options: argparse.Namespace) -> None:
             _write(options.folds / f"{fold}.json", learned, options.date, f"all but {', '.join(left_out)}")
 
 
-def _mixed(scorer: LearnedImportance, features: NDArray[np.int32], rule_share: int) -> Floats:
+def _train_all(learned_from: Sequence[_Cuts], jobs: int) -> list[tuple[Model | None, Model | None]]:
+    """For each of these, a model of its cuts in text and one of those in data; the same cuts are learned from once."""
+    sorts = [
+        tuple(s for s in samples if s.is_data is is_data)
+        for samples in learned_from
+        for is_data in (False, True)
+    ]
+    names = [tuple(map(id, cuts)) for cuts in sorts]
+    distinct = {name: cuts for name, cuts in zip(names, sorts, strict=True) if len(cuts) >= FEWEST_CUTS}
+    made = dict(zip(distinct, _map(train, distinct.values(), jobs), strict=True))
+    models = [made.get(name) for name in names]
+    return list(zip(models[::2], models[1::2], strict=True))
+
+
+def _mixed(model: Model | None, features: NDArray[np.int32], rule_share: int) -> Floats:
     rule = features[FEATURES.index("rule")] / 64
-    return rule_share / 100 * rule + (1 - rule_share / 100) * scorer.logits(features) / LOGIT
+    if model is None:
+        return rule
+    learned = LearnedImportance(_weights(model, "", "")).logits(features)
+    return rule_share / 100 * rule + (1 - rule_share / 100) * learned / LOGIT
 
 
 def _map(function: Callable[[_Given], _Made], given: Iterable[_Given], jobs: int) -> Iterator[_Made]:
@@ -221,7 +251,7 @@ def samples_of(session: Session) -> list[Sample]:
         needed[numbers[numbers < len(present)]] = True
         needed &= present
         if needed.sum() >= FEWEST_USED:
-            samples.append(_thin(session.group, features, needed, present))
+            samples.append(_thin(session.group, session.group in IN_DATA, features, needed, present))
     return samples
 
 
@@ -256,26 +286,30 @@ def _places(value: str, text: str) -> Iterator[int]:
 
 
 def _texts(message: dict[str, Any]) -> Iterator[str]:
-    """Yields what a message says, and the arguments of its calls, as written and one by one."""
+    """Yields what a message says, and each argument of its calls; a key is written because the tool has it."""
     content = message.get("content") or ""
     yield content if isinstance(content, str) else "\n".join(part.get("text") or "" for part in content)
     for call in message.get("tool_calls") or ():
         arguments = call["function"].get("arguments") or ""
-        yield arguments
         try:
             nodes = [json.loads(arguments)]
         except ValueError:
+            yield arguments
             continue
         while nodes:
             node = nodes.pop()
-            if isinstance(node, str):
-                yield node
-            elif isinstance(node, list | dict):
+            if isinstance(node, list | dict):
                 nodes += node.values() if isinstance(node, dict) else node
+            else:
+                yield str(node)
 
 
 def _thin(
-    group: str, features: NDArray[np.int32], needed: NDArray[np.bool_], present: NDArray[np.bool_]
+    group: str,
+    is_data: bool,
+    features: NDArray[np.int32],
+    needed: NDArray[np.bool_],
+    present: NDArray[np.bool_],
 ) -> Sample:
     """All values that were needed, and some of the others, each of which stands for several."""
     used, unused = np.flatnonzero(needed), np.flatnonzero(present & ~needed)
@@ -283,7 +317,7 @@ def _thin(
     some = np.random.default_rng(SEED).choice(unused, most, replace=False)
     chosen = np.concatenate([used, some])
     stands_for = np.concatenate([np.ones(len(used)), np.full(most, len(unused) / max(1, most))])
-    return Sample(group, features[:, chosen], needed[chosen], stands_for, int(present.sum()))
+    return Sample(group, is_data, features[:, chosen], needed[chosen], stands_for, int(present.sum()))
 
 
 # Training.
@@ -437,19 +471,27 @@ def _threshold(edges: NDArray[np.int64], above: int) -> int:
     return int(edges[above]) if above < len(edges) else 2**31 - 1
 
 
-def _write(path: Path, model: Model, date: str, learned_from: str) -> None:
-    weights = _weights(model, date, learned_from)
-    fields = {name: getattr(weights, name) for name in weights.__struct_fields__}
-    lines = [f"{json.dumps(name)}: {_lines(value)}" for name, value in fields.items()]
+def _write(path: Path, models: tuple[Model | None, Model | None], date: str, learned_from: str) -> None:
+    sets = [None if model is None else _weights(model, date, learned_from) for model in models]
+    written = {
+        name: "{\n" + ",\n".join(_fields(weights)) + "\n}"
+        for name, weights in zip(WeightsByContent.__struct_fields__, sets, strict=True)
+        if weights is not None
+    }
+    lines = [f"{json.dumps(name)}: {value}" for name, value in written.items()]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     note(f"wrote {path.name}, {path.stat().st_size:,} bytes")
 
 
-def _lines(value: Any) -> str:
-    """JSON with one tree a line."""
-    if isinstance(value, tuple) and value and isinstance(value[0], tuple):
-        return "[\n" + ",\n".join(json.dumps(tree, separators=(",", ":")) for tree in value) + "\n]"
-    return json.dumps(value)
+def _fields(weights: TreeWeights) -> Iterator[str]:
+    """JSON of each field, with one tree a line."""
+    for name in weights.__struct_fields__:
+        value = getattr(weights, name)
+        written = json.dumps(value)
+        if isinstance(value, tuple) and value and isinstance(value[0], tuple):
+            trees = ",\n".join(json.dumps(tree, separators=(",", ":")) for tree in value)
+            written = f"[\n{trees}\n]"
+        yield f"{json.dumps(name)}: {written}"
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from penstock.trajectories.turns import format_of, turn_tokens, weigh_turns
 
 __all__ = ["run"]
 
-SPEED = Limit(6, 15, at_least=True)
+SPEED = Limit(15, 25, at_least=True)
 NONE_LOST = Limit(0)
 ALL_LEGAL = Limit(100, at_least=True)
 MEMORY = Limit(400)
