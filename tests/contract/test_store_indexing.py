@@ -11,7 +11,7 @@ import pytest
 from store_talk import append, raw_message, started
 
 from penstock.conversation.wire import encode_wire
-from penstock.errors import StoreUnavailable
+from penstock.errors import StoreUnavailable, UnknownSession
 from penstock.recall.passages import INDEX_VERSION
 from penstock.stores import index_keeper, indexing
 from penstock.stores.index_keeper import IndexKeeper
@@ -213,6 +213,20 @@ def test_a_search_that_cannot_index_now_finds_what_is_indexed(store, monkeypatch
     monkeypatch.setattr(IndexKeeper, "_holding", refuse)
     assert handles(store.search("bittern")) == ["m1"]
     assert store.count_unindexed() == 1
+
+
+def test_a_conversation_deleted_while_its_search_indexes_is_told_as_unknown(store, monkeypatch):
+    started(store)
+    append(store, "s", "a bittern in the reeds")
+    catch_up = IndexKeeper.catch_up
+
+    def delete_then_catch_up(keeper, conversation, embedder=None):
+        store.delete("s")
+        catch_up(keeper, conversation, embedder)
+
+    monkeypatch.setattr(IndexKeeper, "catch_up", delete_then_catch_up)
+    with pytest.raises(UnknownSession):
+        store.search("bittern", session_id="s")
 
 
 def test_what_stands_in_the_view_is_not_indexed_for_a_search_in_its_conversation(store):

@@ -582,17 +582,19 @@ class Store:
         beside what holds the words: in a conversation, or in all, among the newest 50,000 messages. What waits to be
         indexed is indexed first, for half a second at most: where very much waits, `count_unindexed` says how much may be missing.
         """
-        with self._reading() as do:
-            scope = None
-            if session_id is not None:
-                _, _, conversation = find_session(do, session_id)
-                scope = SearchScope(conversation, frozenset(hidden), find_shown_summaries(do, conversation))
-            is_lacking = embedder is not None or lacks_index(do, scope)
-        if is_lacking:
+        caught_up = False
+        while True:
+            with self._reading() as do:
+                scope = None
+                if session_id is not None:  # anew each time: the session may be deleted while the index catches up
+                    _, _, conversation = find_session(do, session_id)
+                    scope = SearchScope(
+                        conversation, frozenset(hidden), find_shown_summaries(do, conversation)
+                    )
+                if caught_up or not (embedder is not None or lacks_index(do, scope)):
+                    return search(do, SearchQuery(query, wish or Wish(), scope, redact, embedder, within))
             self._keeper.catch_up(None if scope is None else scope.conversation, embedder)
-        with self._reading() as do:
-            asked = SearchQuery(query, wish or Wish(), scope, redact, embedder, within)
-            return search(do, asked)
+            caught_up = True
 
     # Upkeep.
 
