@@ -74,7 +74,7 @@ def _wait_until_closed(port):
             socket.create_connection(("127.0.0.1", port), 1).close()
         except ConnectionRefusedError:
             return
-        except TimeoutError:  # the last ones in its queue are not taken any more
+        except (TimeoutError, ConnectionResetError):  # still in its queue when it stopped taking any
             continue
         time.sleep(0.01)
     raise AssertionError("it still listens")
