@@ -586,7 +586,9 @@ class Store:
         while True:
             with self._reading() as do:
                 scope = None
-                if session_id is not None:  # anew each time: the session may be deleted while the index catches up
+                if (
+                    session_id is not None
+                ):  # anew each time: the session may be deleted while the index catches up
                     _, _, conversation = find_session(do, session_id)
                     scope = SearchScope(
                         conversation, frozenset(hidden), find_shown_summaries(do, conversation)
