@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
-from store_talk import append, compact, message, started
+from store_talk import append, compact, message, messages, started
 
 from penstock.errors import StoreConflict, UnknownSession
 from penstock.stores.values import Delivery
@@ -198,3 +199,17 @@ def test_a_note_on_a_session_is_kept_only_while_that_is_there(talk):
     with pytest.raises(UnknownSession):
         talk.change_note("n", "talk", lambda _: b"4", session_id="talk")
     assert talk.note("n", "talk") is None
+
+
+def test_what_is_delivered_is_indexed_beside_as_what_is_appended_is(talk):
+    """Nobody has to search, or to append, before it is."""
+    if not talk.database.is_shared:
+        pytest.skip("a store in memory has no thread beside")
+    for number in range(4):
+        tip = talk.log_tip("talk").id
+        given = messages(*(f"the berth {number} {place} is free" for place in range(60)))
+        talk.deliver("talk", given, tip, 5.0, delivery=Delivery(f"k{number}", b"d"))
+    until = time.monotonic() + 20
+    while talk.count_unindexed() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert talk.count_unindexed() == 0

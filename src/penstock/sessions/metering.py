@@ -95,8 +95,9 @@ class CountedView(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     `compaction` is the key of the compaction that the view rests on, 0 for the bare log; `tip` the end of the log that it
     reaches to. `last_round` are its messages from the last place on at which nothing is under way: a call whose results may
-    still come is in it, with the results that have come. `opens` says that the view begins there. `call_ids` are those
-    of all calls. `broken` says that the log breaks a rule, and the view is mended.
+    still come is in it, with the results that have come. `opens` says that the view begins there. `call_ids` and
+    `newer_call_ids` are those of all calls, where no id may be used twice; the newer ones stand apart so that an append
+    copies few of them. `broken` says that the log breaks a rule, and the view is mended.
     """
 
     compaction: int
@@ -105,6 +106,7 @@ class CountedView(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     last_round: Sequence[Any]
     opens: bool
     call_ids: frozenset[str]
+    newer_call_ids: frozenset[str] = frozenset()
     broken: bool
 
     @classmethod
@@ -120,7 +122,7 @@ class CountedView(msgspec.Struct, frozen=True, eq=False, kw_only=True):
             tokens=tokens,
             last_round=wires[start:],
             opens=start == 0,
-            call_ids=frozenset(_call_ids(messages)),
+            call_ids=_find_unique_ids(messages, dialect),
             broken=bool(check(messages, dialect.rules)),
         )
 
@@ -137,25 +139,30 @@ class CountedView(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         tail = [*self.last_round, *wires]
         messages = decode_all(dialect, tail)
         later = messages[len(self.last_round) :]
-        ids = list(_call_ids(later))
+        ids = _find_unique_ids(later, dialect)
         # Whatever stands before the last round is whole: for the rules, a word of the user does as well.
         before = [] if self.opens else [_ANY_REQUEST]
-        reused = dialect.pairing in _IDS_ARE_UNIQUE and not self.call_ids.isdisjoint(ids)
+        reused = not (self.call_ids.isdisjoint(ids) and self.newer_call_ids.isdisjoint(ids))
         if reused or check([*before, *messages], dialect.rules):
             return None
         start = _last_round(messages, dialect)
+        known, newer = self.call_ids, self.newer_call_ids | ids
+        if len(newer) > _MOST_NEWER_IDS:
+            known, newer = known | newer, frozenset()
         return msgspec.structs.replace(
             self,
             tip=tip,
             tokens=self.tokens + sum(weigh(later, tokenizer)),
             last_round=tail[start:],
             opens=self.opens and start == 0,
-            call_ids=self.call_ids.union(ids),
+            call_ids=known,
+            newer_call_ids=newer,
         )
 
 
 _ANY_REQUEST = Message(Role.USER, (Text("-"),), origin={})
 _IDS_ARE_UNIQUE = (Pairing.MERGED, Pairing.ANYWHERE)  # a call may not have the id of any call before it
+_MOST_NEWER_IDS = 500  # that are copied with each append, before all are put together
 
 
 def _last_round(messages: Sequence[Message], dialect: Dialect) -> int:
@@ -165,5 +172,10 @@ def _last_round(messages: Sequence[Message], dialect: Dialect) -> int:
     return max((cut for cut in cuts if cut <= waiting and cut < len(messages)), default=0)
 
 
-def _call_ids(messages: Iterable[Message]) -> Iterable[str]:
-    return (part.call_id for message in messages for part in message.parts if isinstance(part, ToolCall))
+def _find_unique_ids(messages: Iterable[Message], dialect: Dialect) -> frozenset[str]:
+    """Returns the ids of all calls, where no later call may have one of them."""
+    if dialect.pairing not in _IDS_ARE_UNIQUE:
+        return frozenset()
+    return frozenset(
+        part.call_id for message in messages for part in message.parts if isinstance(part, ToolCall)
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._log import log
 from penstock.conversation.dialects import decode_all, dialect_named
@@ -44,10 +44,18 @@ if TYPE_CHECKING:
     from penstock.sessions.completing import CompletedDraft
     from penstock.sessions.session import Session
     from penstock.settings import Settings
-    from penstock.stores.values import Delivery, NewFact, SessionRow
+    from penstock.stores.values import Delivery, LogTip, NewFact, SessionRow
     from penstock.writing.notebook import Notebook
 
 __all__ = ["Workings", "new_session_id"]
+
+
+class _LoggedMessages(NamedTuple):
+    """The bytes of the last append, and the two ends of the log that they lie between: ids say all that stands before them."""
+
+    start: LogTip
+    end: LogTip
+    raws: Sequence[bytes]
 
 
 class Workings:
@@ -66,6 +74,7 @@ class Workings:
         self._session = session
         self._meter = Meter(self.store, row.model)
         self._counted: CountedView | None = None
+        self._logged: _LoggedMessages | None = None
         self._history: SessionHistory | None = None
 
     @property
@@ -115,6 +124,8 @@ class Workings:
             done = self.store.append(*given)
         else:
             done = self.store.deliver(*given, delivery=delivery, queued_upto=queued_upto)
+        if self._counted is not None and not done.again:
+            self._logged = _LoggedMessages(self.tip, done.tip, raws)
         self.tip = done.tip
         if done.again:  # another process has logged the same there, and may have spelled it otherwise
             raws = [entry.raw for entry in self.store.read_from(self.row.id, first, len(raws))]
@@ -303,22 +314,28 @@ class Workings:
 
     def count_view(self) -> CountedView:
         """Returns the tokens of the present view: what is known of it, and what was logged since."""
-        newest, tip = self.store.newest_compaction(self.row.id), self.store.log_tip(self.row.id)
-        key, dialect = newest.key if newest is not None else 0, dialect_named(self.row.dialect)
+        standing, dialect = self.store.standing(self.row.id), dialect_named(self.row.dialect)
         counted = self._counted
-        if counted is not None and counted.compaction == key and counted.tip != tip:
-            start = counted.tip.length
-            entries = self.store.read_from(self.row.id, start, tip.length - start)
-            wires = [parse_json(entry.raw) for entry in entries]
-            counted = counted.extend(wires, dialect, self.notebook.tokenizer, tip)
-        if counted is None or counted.compaction != key:
+        if counted is not None and counted.compaction == standing.view and counted.tip != standing.tip:
+            wires = [parse_json(raw) for raw in self._read_between(counted.tip, standing.tip)]
+            counted = counted.extend(wires, dialect, self.notebook.tokenizer, standing.tip)
+        if counted is None or counted.compaction != standing.view:
             now = self.read_standing()
             key = now.newest.key if now.newest is not None else 0
             sent = [message.wire for message in now.view.mend()]
             tokens = sum(self.notebook.weigh(sent, dialect))
             counted = CountedView.of(now.view.wires, tokens, dialect, compaction=key, tip=now.tip)
-        self._counted = counted
+        self._counted, self._logged = counted, None
         return counted
+
+    def _read_between(self, start: LogTip, end: LogTip) -> Sequence[bytes]:
+        """Returns the bytes of the messages that lead from one end of the log to a later one."""
+        logged = self._logged
+        if logged is not None and (logged.start, logged.end) == (start, end):
+            return logged.raws
+        return [
+            entry.raw for entry in self.store.read_from(self.row.id, start.length, end.length - start.length)
+        ]
 
 
 def new_session_id() -> str:

@@ -12,6 +12,7 @@ from penstock.conversation.wire import encode_wire, parse_json
 from penstock.errors import StoreConflict, StoreError
 from penstock.stores.encoding import clean_label, reading_kept
 from penstock.stores.rows import (
+    find_conversation,
     find_id_at_end,
     find_last_session,
     find_session,
@@ -74,7 +75,7 @@ def commit_compaction(
 
 def list_compactions(do: Transaction, session_id: str, *, undone: bool) -> list[CompactionRow]:
     """Returns the compactions that hold, oldest first; with `undone`, those that were taken back too."""
-    _, _, conversation = find_session(do, session_id)
+    conversation, _ = find_conversation(do, session_id)
     which = "" if undone else "AND c.undone IS NULL"
     return [_build_compaction(row) for row in do.rows(f"{_COMPACTION} {which} ORDER BY c.key", conversation)]
 
@@ -93,7 +94,7 @@ def undo_newest(
     do: Transaction, session_id: str, at: float, words: SqlSpelling, only: int | None = None
 ) -> CompactionRow | None:
     """Takes the newest compaction back; with `only`, no other one than that with this key."""
-    _, _, conversation = find_session(do, session_id, words.hold_session)
+    conversation, _ = find_conversation(do, session_id, words.hold_session)
     read_log_tip(do, conversation, words.for_update)
     newest = find_newest(do, conversation)
     if newest is None or only not in (None, newest.key):
@@ -105,7 +106,7 @@ def undo_newest(
 
 def pin_message(do: Transaction, session_id: str, position: int, hold: str, *, pinned: bool) -> None:
     """Pins a message of the log, which compactions keep, or unpins it."""
-    _, _, conversation = find_session(do, session_id, hold)
+    conversation, _ = find_conversation(do, session_id, hold)
     if not 0 <= position < read_log_tip(do, conversation).length:
         raise StoreError(
             f"message {name_message(position + 1)} cannot be pinned: this conversation does not have it"
@@ -234,7 +235,7 @@ def list_facts(do: Transaction, session_id: str) -> list[FactRow]:
 
     One that was written again counts once.
     """
-    _, _, conversation = find_session(do, session_id)
+    conversation, _ = find_conversation(do, session_id)
     newest: dict[tuple[int, str, str, str], FactRow] = {}
     for part, low, high in find_stretches(do, conversation):
         rows = do.rows(

@@ -21,6 +21,7 @@ from penstock.stores.rows import (
     SESSION,
     build_session,
     cut_batches,
+    find_conversation,
     find_id_at_end,
     find_last_session,
     find_session,
@@ -74,6 +75,7 @@ __all__ = [
 
 _PAGE = 16  # sessions
 _LAST_PROBED, _SPREAD = 16, 16  # ids that are looked for at once: the last ones, and some of those before
+_STORED_AT_ONCE = 50  # messages of one statement
 _LAST_CHARACTER = "\U0010ffff"  # comes after all that an id may go on with
 _USED = ", ".join(
     f"coalesce(sum(u.{column}), 0)"
@@ -322,11 +324,11 @@ def append_messages(
 ) -> AppendResult:
     """Appends to the log whose last message the messages were packed for. Raises StoreConflict where it has another."""
     messages, after, ids, _ = packed
-    row, _, conversation = find_session(do, session_id, words.hold_session)
+    conversation, owner = find_conversation(do, session_id, words.hold_session)
     tip = read_log_tip(do, conversation, words.for_update)
     if tip.id != after:
-        return _recognise_retry(do, conversation, row.owner, tip, ids, after)
-    keys = _store_messages(do, packed.rows, row.owner)
+        return _recognise_retry(do, conversation, owner, tip, ids, after)
+    keys = _store_messages(do, packed.rows, owner)
     do.run_many(
         "INSERT INTO entries (conversation, position, message, tokens, created) VALUES (?, ?, ?, ?, ?)",
         [
@@ -340,7 +342,8 @@ def append_messages(
             for n, (key, message) in enumerate(zip(keys, messages, strict=True))
         ],
     )
-    _tie_results(do, conversation, keys, messages)
+    if any(message.results for message in messages):
+        _tie_results(do, conversation, keys, messages)
     new = LogTip(ids[-1] if ids else after, tip.length + len(ids))
     do.run(
         "UPDATE conversations SET tip = ?, length = ?, tokens = tokens + ?, updated = ? WHERE key = ?",
@@ -351,16 +354,19 @@ def append_messages(
 
 def _store_messages(do: Transaction, rows: Sequence[Row], owner: str) -> list[int]:
     """Returns the keys of the messages, which are stored unless they were before."""
-    do.run_many(
-        "INSERT INTO messages (id, fingerprint, digest, role, raw, packed, owner) VALUES (?, ?, ?, ?, ?, ?, ?) "
-        "ON CONFLICT (id, owner, fingerprint) DO NOTHING",
-        [(*row, owner) for row in rows],
-    )
     keys: dict[tuple[bytes, bytes], int] = {}
-    for some in cut_batches([row[0] for row in rows]):
-        marks = ", ".join("?" * len(some))
+    for some in cut_batches(rows, _STORED_AT_ONCE):
+        stored = do.rows(
+            "INSERT INTO messages (id, fingerprint, digest, role, raw, packed, owner) VALUES "
+            f"{', '.join(('(?, ?, ?, ?, ?, ?, ?)',) * len(some))} "
+            "ON CONFLICT (id, owner, fingerprint) DO NOTHING RETURNING id, fingerprint, key",
+            *(value for row in some for value in (*row, owner)),
+        )
+        keys.update(((bytes(row[0]), bytes(row[1])), row[2]) for row in stored)
+    for some in cut_batches([row[0] for row in rows if (row[0], row[1]) not in keys]):
         found = do.rows(
-            f"SELECT id, fingerprint, key FROM messages WHERE id IN ({marks}) AND owner = ?", *some, owner
+            f"SELECT id, fingerprint, key FROM messages WHERE id IN ({', '.join('?' * len(some))}) AND owner = ?",
+            *(*some, owner),
         )
         keys.update(((bytes(row[0]), bytes(row[1])), row[2]) for row in found)
     return [keys[row[0], row[1]] for row in rows]
@@ -415,7 +421,7 @@ def _tie_results(
 
 def read_positions(do: Transaction, session_id: str, positions: Sequence[int]) -> list[LogEntry]:
     """Returns the messages at these positions, in their order; positions that are not there are left out."""
-    _, _, conversation = find_session(do, session_id)
+    conversation, _ = find_conversation(do, session_id)
     found: dict[int, LogEntry] = {}
     for part, low, high in find_stretches(do, conversation):
         wanted = [position for position in positions if low <= position < high]
@@ -428,7 +434,7 @@ def read_positions(do: Transaction, session_id: str, positions: Sequence[int]) -
 
 def read_stretch(do: Transaction, session_id: str, start: int, limit: int | None) -> list[LogEntry]:
     """Returns the messages from a position on."""
-    _, _, conversation = find_session(do, session_id)
+    conversation, _ = find_conversation(do, session_id)
     end = read_log_tip(do, conversation).length
     if limit is not None:
         end = min(end, start + limit)
@@ -444,7 +450,7 @@ def read_stretch(do: Transaction, session_id: str, start: int, limit: int | None
 
 def read_shape(do: Transaction, session_id: str) -> LogShape:
     """Returns the tokens and times of all messages of a log, without a look at what they say."""
-    _, _, conversation = find_session(do, session_id)
+    conversation, _ = find_conversation(do, session_id)
     rows: list[Row] = []
     for part, low, high in find_stretches(do, conversation):
         rows += do.rows(

@@ -17,7 +17,14 @@ from penstock.stores.encoding import (
     require_price,
     unpack,
 )
-from penstock.stores.rows import cut_batches, find_session, find_stretches, limit_to_owner, require_row
+from penstock.stores.rows import (
+    cut_batches,
+    find_conversation,
+    find_session,
+    find_stretches,
+    limit_to_owner,
+    require_row,
+)
 from penstock.stores.values import StoredResult, UsageRow
 
 if TYPE_CHECKING:
@@ -84,7 +91,7 @@ def _is_in_log(do: Transaction, session_id: str, home: int, message: int | None)
 
     It does where the session is one of its conversation, or where the log has the message of the result.
     """
-    _, _, conversation = find_session(do, session_id)
+    conversation, _ = find_conversation(do, session_id)
     if conversation == home:
         return True
     return message is not None and any(

@@ -25,6 +25,7 @@ __all__ = [
     "SESSION",
     "build_session",
     "cut_batches",
+    "find_conversation",
     "find_id_at_end",
     "find_last_session",
     "find_session",
@@ -59,10 +60,24 @@ def find_session(do: Transaction, session_id: str, hold: str = "") -> tuple[Sess
     """
     row = do.one(f"{SESSION} WHERE s.id = ? {hold}", session_id) if is_storable(session_id) else None
     if row is None or do.owner not in (None, row[12]):
-        raise UnknownSession(
-            f"unknown session {session_id!r}; list the sessions of this store to see their ids"
-        )
+        raise _unknown_session(session_id)
     return build_session(row), row[0], row[11]
+
+
+def find_conversation(do: Transaction, session_id: str, hold: str = "") -> tuple[int, str]:
+    """Returns the key of the session's conversation and its owner, as `find_session` does and at a fraction of its cost."""
+    row = (
+        do.one(f"SELECT s.conversation, s.owner FROM sessions s WHERE s.id = ? {hold}", session_id)
+        if is_storable(session_id)
+        else None
+    )
+    if row is None or do.owner not in (None, row[1]):
+        raise _unknown_session(session_id)
+    return row[0], row[1]
+
+
+def _unknown_session(session_id: str) -> UnknownSession:
+    return UnknownSession(f"unknown session {session_id!r}; list the sessions of this store to see their ids")
 
 
 def limit_to_owner(do: Transaction, column: str) -> tuple[str, tuple[str, ...]]:

@@ -62,7 +62,14 @@ from penstock.stores.keeping import (
     list_usage,
     list_users,
 )
-from penstock.stores.rows import find_session, read_ids, read_log_tip, read_standing_keys, sum_tokens
+from penstock.stores.rows import (
+    find_conversation,
+    find_session,
+    read_ids,
+    read_log_tip,
+    read_standing_keys,
+    sum_tokens,
+)
 from penstock.stores.schema import migrate
 from penstock.stores.searching import (
     SearchFilter,
@@ -283,24 +290,25 @@ class Store:
             done = append_messages(do, session_id, packed, at, self._words)
             if done.again:
                 raise StoreConflict("the same was said there by another; read what was added, then retry")
-            _, _, conversation = find_session(do, session_id)
+            conversation, _ = find_conversation(do, session_id)
             if delivery is not None:
                 first = done.tip.length - len(messages)
                 keep_delivery(do, conversation, structs.replace(delivery, position=first), at)
             if queued_upto is not None:
                 take_queued(do, conversation, queued_upto)
-            return done
+        self._keeper.note_written(len(messages))
+        return done
 
     def log_tip(self, session_id: str) -> LogTip:
         """Returns the end of the log of the session's conversation."""
         with self._reading() as do:
-            _, _, conversation = find_session(do, session_id)
+            conversation, _ = find_conversation(do, session_id)
             return read_log_tip(do, conversation)
 
     def standing(self, session_id: str) -> Standing:
         """Returns the end of the log and the compaction in force: where they are as before, so is the view."""
         with self._reading() as do:
-            _, _, conversation = find_session(do, session_id)
+            conversation, _ = find_conversation(do, session_id)
             return read_standing_keys(do, conversation)
 
     def read(self, session_id: str, positions: Sequence[int]) -> Sequence[LogEntry]:
@@ -324,13 +332,13 @@ class Store:
     def log_tokens(self, session_id: str) -> int:
         """Returns what all messages of the log weigh."""
         with self._reading() as do:
-            _, _, conversation = find_session(do, session_id)
+            conversation, _ = find_conversation(do, session_id)
             return sum_tokens(do, conversation)
 
     def ids(self, session_id: str) -> Sequence[str]:
         """Returns the ids of all messages of the log."""
         with self._reading() as do:
-            _, _, conversation = find_session(do, session_id)
+            conversation, _ = find_conversation(do, session_id)
             return read_ids(do, conversation)
 
     def find_known_prefix(self, ids: Sequence[str]) -> tuple[str, int] | None:
@@ -359,7 +367,7 @@ class Store:
     def newest_compaction(self, session_id: str) -> CompactionRow | None:
         """Returns the compaction whose view is the present one, None for the bare log."""
         with self._reading() as do:
-            _, _, conversation = find_session(do, session_id)
+            conversation, _ = find_conversation(do, session_id)
             return find_newest(do, conversation)
 
     def facts(self, session_id: str) -> Sequence[FactRow]:
@@ -392,7 +400,7 @@ class Store:
     def pins(self, session_id: str) -> frozenset[int]:
         """Returns the positions of pinned messages."""
         with self._reading() as do:
-            _, _, conversation = find_session(do, session_id)
+            conversation, _ = find_conversation(do, session_id)
             return frozenset(
                 row[0] for row in do.rows("SELECT position FROM pins WHERE conversation = ?", conversation)
             )
@@ -537,16 +545,16 @@ class Store:
         Messages that were logged since the last time are looked at first; what they say is kept, redacted.
         """
         with self._reading() as do:
-            _, _, conversation = find_session(do, session_id)
+            conversation, _ = find_conversation(do, session_id)
             start = 0 if count_unread(do, conversation) else None
         while start is not None:
             with self._writing() as do:
                 for statement in self._words.hold_index:  # one process at a time, and no deletion meanwhile
                     do.run(statement)
-                _, _, conversation = find_session(do, session_id)
+                conversation, _ = find_conversation(do, session_id)
                 start = add_sightings(do, conversation, redact, start)
         with self._reading() as do:
-            _, _, conversation = find_session(do, session_id)
+            conversation, _ = find_conversation(do, session_id)
             return fold_entities(read_sightings(do, conversation))
 
     # Recall.
@@ -589,7 +597,7 @@ class Store:
                 if (
                     session_id is not None
                 ):  # anew each time: the session may be deleted while the index catches up
-                    _, _, conversation = find_session(do, session_id)
+                    conversation, _ = find_conversation(do, session_id)
                     scope = SearchScope(
                         conversation, frozenset(hidden), find_shown_summaries(do, conversation)
                     )
@@ -607,7 +615,7 @@ class Store:
         file, too.
         """
         with self._writing_alone() as do:
-            _, _, conversation = find_session(do, session_id)
+            conversation, _ = find_conversation(do, session_id)
             gone = delete_conversations(do, conversation)
         self._scrub()
         return gone

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.stores.conversations import follow_continuations
 from penstock.stores.encoding import require_identifier, require_moment
-from penstock.stores.rows import find_session, read_standing_keys
+from penstock.stores.rows import find_conversation, find_session, read_standing_keys
 from penstock.stores.values import Delivery, OpenedTurn, QueuedMessage
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class TurnClaim(NamedTuple):
 
 def claim_turn(do: Transaction, session_id: str, claim: TurnClaim, words: SqlSpelling) -> bool:
     """Claims the turn of a conversation until a moment, or renews it; returns False where another has it."""
-    _, _, conversation = find_session(do, session_id, words.hold_session)
+    conversation, _ = find_conversation(do, session_id, words.hold_session)
     return _claim(do, conversation, claim)
 
 
@@ -80,7 +80,7 @@ def close_turn(
     do: Transaction, session_id: str, holder: str, now: float, delivery: Delivery | None, words: SqlSpelling
 ) -> Standing | None:
     """Ends a turn and settles its delivery; returns where the conversation stands, None where messages wait for the turn."""
-    _, _, conversation = find_session(do, session_id, words.hold_session)
+    conversation, _ = find_conversation(do, session_id, words.hold_session)
     if not _release(do, conversation, holder, words.for_update):
         return None
     if delivery is not None:
@@ -90,7 +90,7 @@ def close_turn(
 
 def find_turn(do: Transaction, session_id: str, now: float) -> str:
     """Returns who has the turn of a conversation at a moment; empty where nobody has."""
-    _, _, conversation = find_session(do, session_id)
+    conversation, _ = find_conversation(do, session_id)
     return _find_holder(do, conversation, now)
 
 
@@ -101,7 +101,7 @@ def _find_holder(do: Transaction, conversation: int, now: float, hold: str = "")
 
 def release_turn(do: Transaction, session_id: str, holder: str, words: SqlSpelling) -> bool:
     """Ends a turn; returns False, with the turn kept, where messages wait that came while it lasted."""
-    _, _, conversation = find_session(do, session_id, words.hold_session)
+    conversation, _ = find_conversation(do, session_id, words.hold_session)
     return _release(do, conversation, holder, words.for_update)
 
 
@@ -128,7 +128,7 @@ def queue_message(
     delivery: Delivery | None = None,
 ) -> bool:
     """Has a message wait for the turn that is under way to take it; returns False where there is no such turn."""
-    _, _, conversation = find_session(do, session_id, words.hold_session)
+    conversation, _ = find_conversation(do, session_id, words.hold_session)
     if not _find_holder(do, conversation, now, words.for_update):
         return False
     do.run("INSERT INTO queued (conversation, message) VALUES (?, ?)", conversation, raw)
@@ -139,7 +139,7 @@ def queue_message(
 
 def list_queued(do: Transaction, session_id: str) -> list[QueuedMessage]:
     """Returns the messages that wait for a turn to take them, in their order."""
-    _, _, conversation = find_session(do, session_id)
+    conversation, _ = find_conversation(do, session_id)
     rows = do.rows("SELECT key, message FROM queued WHERE conversation = ? ORDER BY key", conversation)
     return [QueuedMessage(row[0], bytes(row[1])) for row in rows]
 
@@ -167,7 +167,7 @@ def keep_delivery(do: Transaction, conversation: int, delivery: Delivery, now: f
 
 def find_delivery(do: Transaction, session_id: str, name: str) -> Delivery | None:
     """Returns what is known of a delivery; None where there was none of that name."""
-    _, _, conversation = find_session(do, session_id)
+    conversation, _ = find_conversation(do, session_id)
     return _find_delivery(do, conversation, name)
 
 
@@ -185,7 +185,7 @@ def settle_delivery(
     do: Transaction, session_id: str, delivery: Delivery, now: float, words: SqlSpelling
 ) -> None:
     """Keeps the answer that a delivery was given; one that logged nothing is noted with it."""
-    _, _, conversation = find_session(do, session_id, words.hold_session)
+    conversation, _ = find_conversation(do, session_id, words.hold_session)
     _settle(do, conversation, delivery, now)
 
 

@@ -95,6 +95,41 @@ def test_an_estimate_reads_what_was_logged_since_the_last_one():
     assert len(session.workings.count_view().last_round) <= 3
 
 
+def test_an_estimate_after_one_append_reads_nothing_unless_another_process_wrote():
+    store = CountingStore(open_store("memory:"))
+    session = Session.create(store)
+    session.append([user("Run them all.")])
+    session.estimate()
+    store.messages_read = 0
+    session.append([call("c1"), result("c1")])
+    session.estimate()
+    assert store.messages_read == 0
+    session.append([user("And what else?")])
+    Session.resume(store, session.id).append([user("Another process said so.")])
+    session.estimate()
+    assert store.messages_read == 2
+    assert session.count() == session.workings.weigh(session.view())
+
+
+@pytest.mark.parametrize("again", ["c3", "c650"])
+def test_an_id_that_was_used_before_is_known_however_long_ago(again):
+    """Where no two calls may have one id, the view is mended: the count must be that of the mended one."""
+    session = Session.create(open_store("memory:"), dialect="anthropic")
+
+    def round_of(name):
+        use = {"type": "tool_use", "id": name, "name": "terminal", "input": {}}
+        answer = {"type": "tool_result", "tool_use_id": name, "content": f"the output of {name}"}
+        return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [answer]}]
+
+    session.append([user("Run them all.")])
+    for start in range(0, 700, 50):
+        session.append([wire for number in range(start, start + 50) for wire in round_of(f"c{number}")])
+        session.count()
+    session.append(round_of(again))
+    assert session.count() == session.workings.weigh(session.view())
+    assert session.workings.count_view().broken
+
+
 def test_a_report_counts_with_what_was_logged_since():
     session = Session.create(open_store("memory:"), model="gpt-4.1")
     session.append([user("One. " * 50)])
