@@ -26,12 +26,12 @@ import msgspec
 from penstock.context.compactions import complete_compaction, make_compaction, note_lacking
 from penstock.context.engine_adapter import EngineAdapter
 from penstock.context.events import Compacted, Compacting, Noticed, Recovering, tell_notice
+from penstock.context.live_view import LiveView
 from penstock.context.recovery import GiveUp, LowerCap, Shrink, next_step
+from penstock.context.window_listings import WindowListings
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role
 from penstock.conversation.speakers import people_in
-from penstock.conversation.view import ViewMessage
-from penstock.conversation.wire import parse_json
 from penstock.engine.contract import Beside, CompactionWish
 from penstock.engine.threads import in_thread
 from penstock.errors import EngineFailure, PenstockError, ProviderError, StoreConflict, TargetTooSmall
@@ -39,8 +39,6 @@ from penstock.measure.usage import Usage
 from penstock.planning.economics import Why
 from penstock.planning.policy import WAYS_OUT, Compact, Guard, Policy, Trigger, Wait
 from penstock.planning.pressure import Pressure
-from penstock.providers.address import read_address
-from penstock.providers.presets import PRESETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +46,7 @@ if TYPE_CHECKING:
     from penstock.context.bookkeeping import Bookkeeper
     from penstock.context.compactions import PreparedCompaction
     from penstock.context.events import ContextEvent
+    from penstock.conversation.view import ViewMessage
     from penstock.engine.contract import ContextEngine
     from penstock.planning.economics import Weighed
     from penstock.planning.policy import Decision
@@ -68,9 +67,7 @@ _REST = 1.1  # times the size at which an engine failed or found nothing to do: 
 _LEAST_BY_HAND = 1_000  # tokens: nobody gains from making less of it
 _TRUNCATED = 0.6  # of what we expect: a provider that reports less has cut the prompt without saying so
 _WORTH_A_LOOK = 4_000  # tokens: below, a small error of ours looks like a cut
-_LISTING_SECONDS = 5.0  # to wait for a provider's list of models
 _GROWTHS = 5  # requests whose growth tells whether the next one reaches the threshold
-_MOST_LISTINGS = 2  # a server that loads a model when it is first used knows no window before
 
 
 class RefusedRequest(msgspec.Struct, frozen=True):
@@ -103,11 +100,9 @@ class Context:
         self.prepares = True
         self.before_compaction: Callable[[Sequence[NewFact]], None] = _do_nothing
         self.on_boundary: Callable[[], None] = _do_nothing
-        self._messages: list[ViewMessage] = []
-        self.prefix_end: int | None = None  # how many messages of the view the last compaction has settled
+        self._view = LiveView(session)
         self._tell = tell
         self._adapter = EngineAdapter(engine, session.row.dialect)
-        self._counted = 0  # tokens of the view, as we count them
         self._reserved_output_tokens = 0
         # Models for summaries of which a person was told that they fail.
         self._failed_writers: set[str] = set()
@@ -119,10 +114,8 @@ class Context:
         self._reported: list[int] = []  # prompts of the last requests
         self._prepared: asyncio.Task[PreparedCompaction] | None = None
         self._dropped: asyncio.Task[PreparedCompaction] | None = None  # not wanted any more; may still run
-        # By model and address: how often its window was asked for.
-        self._listings: dict[tuple[str, str], int] = {}
+        self._listings = WindowListings(session)
         self._pressure = self._new_pressure()
-        self._load()
 
     def begin_turn(self) -> None:
         """Before a turn, however many requests it takes: `compression.max_attempts` counts within it.
@@ -136,12 +129,17 @@ class Context:
     @property
     def view(self) -> list[Any]:
         """The messages of the next request."""
-        return [message.wire for message in self._messages]
+        return self._view.wires
 
     @property
     def messages(self) -> Sequence[ViewMessage]:
         """The messages of the next request, each with its place in the log."""
-        return self._messages
+        return self._view.messages
+
+    @property
+    def prefix_end(self) -> int | None:
+        """How many messages of the view the last compaction has settled; None without a compaction."""
+        return self._view.settled_end
 
     def append(self, messages: Sequence[Any], *, keep_results: bool = False) -> None:
         """Logs messages, and sends them from now on. With `keep_results`, large tool results are kept in the store."""
@@ -155,17 +153,11 @@ class Context:
         queued_upto: int | None = None,
     ) -> None:
         """As `append`, with messages that the host has read already; the rest as `Store.deliver` takes it."""
-        self._messages += self.session.workings.log_prepared(
-            prepared, delivery=delivery, queued_upto=queued_upto
-        )
-        self._counted += prepared.tokens
+        self._view.append(prepared, delivery=delivery, queued_upto=queued_upto)
 
     def restore_bytes(self, messages: Sequence[Any]) -> list[Any]:
         """Returns the messages of a request; those that are still the objects of the view go out as they were logged."""
-        return [
-            logged.raw if message is logged.wire else message
-            for message, logged in zip(messages, self._messages, strict=True)
-        ]
+        return self._view.restore_bytes(messages)
 
     def catch_up(self) -> bool:
         """Takes in what another process has logged or compacted meanwhile; False where there is nothing new."""
@@ -188,25 +180,19 @@ class Context:
         self._drop_prepared()
         self.session.refresh()
         self.session.workings.forget_report()
-        entries = self.session.store.read_from(self.session.id, length)
-        new = [ViewMessage(parse_json(entry.raw), entry.raw, entry.position) for entry in entries]
-        self._messages += new
-        self._counted += self._weigh(new)
+        new = self._view.follow(length)
         if self.bookkeeper is not None:
             self.bookkeeper.resume()
         return [message.wire for message in new]
 
     def read_log(self) -> list[Any]:
         """Returns every message of the log, including those that a compaction took out of the view."""
-        if self.prefix_end is None:
-            return self.view
-        entries = self.session.store.read_from(self.session.id, 0)
-        return [parse_json(entry.raw) for entry in entries]
+        return self._view.read_log()
 
     @property
     def counted(self) -> int:
         """Tokens of a request with the view, as we count them."""
-        return self._counted + self.outside_tokens
+        return self._view.tokens + self.outside_tokens
 
     def tokens(self) -> int:
         """Returns the tokens that the provider would report for it: what it reported last, and what came since."""
@@ -251,20 +237,8 @@ class Context:
 
         `model` is anything with `window_tokens()`. Raises nothing: without an answer, all stays as it is.
         """
-        session, ask = self.session, getattr(model, "window_tokens", None)
-        key = session.row.model, session.endpoint
-        asked = self._listings.get(key, 0)
-        if ask is None or asked >= _MOST_LISTINGS or not _may_listing_know_more(session):
-            return
-        self._listings[key] = asked + 1
-        try:
-            async with asyncio.timeout(_LISTING_SECONDS):
-                found = await ask()
-            if found is not None and key == (session.row.model, session.endpoint):
-                session.workings.listed_window = found
-                self.fit_window(session.window.tokens)
-        except (PenstockError, TimeoutError):
-            return
+        if await self._listings.ask(model):
+            self._try_to_tell(lambda: self.fit_window(self.session.window.tokens))
 
     def reserve_output(self, tokens: int) -> None:
         """Keeps room for answers of so many tokens, if the engine can. Raises EngineFailure."""
@@ -635,7 +609,7 @@ class Context:
         reason = self.policy.manual().reason
         wish = CompactionWish(focus=focus or None, pins=self._last_exchanges(keep_exchanges))
         done = await self.compact(reason, self.tokens(), wish)
-        half = self._counted // 2
+        half = self._view.tokens // 2
         if done is not None or half < _LEAST_BY_HAND or self.engine.hosting.kept_tokens is None:
             return done
         # The conversation is smaller than what a full window is compacted to; a person who asks wants it smaller still.
@@ -649,7 +623,7 @@ class Context:
     def judge_wish_of_model(self) -> Decision:
         """Returns whether a compaction that the model asks for is made; there must be something new to compact."""
         settled = max(self.prefix_end or 0, self._tried_end)
-        new = self._weigh(self._messages[settled:]) if settled else None
+        new = self._view.weigh(self.messages[settled:]) if settled else None
         return self.policy.by_model(new)
 
     async def compact_for_model(self, focus: str) -> None:
@@ -660,7 +634,7 @@ class Context:
         decision = self.judge_wish_of_model()
         if not isinstance(decision, Compact):
             return
-        self._tried_end = len(self._messages)
+        self._tried_end = len(self.messages)
         try:
             await self.compact(
                 decision.reason,
@@ -775,7 +749,7 @@ class Context:
 
     async def _complete(self, made: PreparedCompaction) -> PreparedCompaction:
         """Returns what was prepared with what the agent has used since, where that fits, too."""
-        later = self._list_logged_since(made.log_length)
+        later = self._view.list_logged_since(made.log_length)
         completed = await in_thread(complete_compaction, self.session, made, later)
         return completed if self._still_fits(completed) else made
 
@@ -818,16 +792,9 @@ class Context:
             return False
         if made.draft is None:
             return len(self.session) == made.log_length
-        later = self._list_logged_since(made.log_length)
-        counted = made.view_tokens + self._weigh(later) + self.outside_tokens
+        later = self._view.list_logged_since(made.log_length)
+        counted = made.view_tokens + self._view.weigh(later) + self.outside_tokens
         return counted < _FITS * self.session.workings.count_reported(self.engine.threshold_tokens)
-
-    def _list_logged_since(self, length: int) -> list[ViewMessage]:
-        """Returns the messages of the view that were logged since the log was so long."""
-        return self._messages[len(self._messages) - (len(self.session) - length) :]
-
-    def _weigh(self, messages: Sequence[ViewMessage]) -> int:
-        return self.session.workings.weigh([message.wire for message in messages])
 
     def _drop_prepared(self) -> None:
         if self._prepared is not None:
@@ -837,25 +804,19 @@ class Context:
     # The view in memory, and what others are told.
 
     def _take(self, draft: CompactionDraft, tokens: int) -> None:
-        """The view of a compaction that was committed, and behind it what was said since it was begun."""
-        later = self._list_logged_since(draft.base.tip.length)
+        """Goes on with the view of a compaction that was committed."""
+        self._tried_end = 0
         if self.session.workings.is_behind():
             # Another process has said something: what is sent is what is logged.
             self.session.refresh()
-            self._load()
-            return
-        self._messages = [*draft.messages, *later]
-        self._tried_end = 0
-        self._counted = tokens + self._weigh(later)
-        self.prefix_end = len(draft.messages)
+            self._view.load()
+        else:
+            self._view.replace(draft, tokens)
 
     def _load(self) -> None:
-        standing = self.session.workings.read_standing()
-        self.prefix_end = standing.prefix_end or None
-        # What a killed process left broken in the middle of the log is mended in the view, as in `Session.view`.
-        self._messages = standing.view.mend()
+        """Reads the view again from the store."""
         self._tried_end = 0
-        self._counted = self._weigh(self._messages)
+        self._view.load()
 
     def _leave_to_memory(self, facts: Sequence[NewFact] | Callable[[], Sequence[NewFact]]) -> None:
         """Lets memory keep what leaves the view. That this fails is no reason to keep it in the view."""
@@ -887,13 +848,3 @@ async def _end(prepared: asyncio.Task[PreparedCompaction]) -> None:
         await asyncio.wait([prepared])
     if not prepared.cancelled():
         prepared.exception()  # nobody wants to hear of it any more
-
-
-def _may_listing_know_more(session: Session) -> bool:
-    """Returns True where a provider's list of models may know more: our own table is made of those of large providers."""
-    source = session.window.source
-    if source in ("config", "learned", "listing"):
-        return False
-    published = (read_address(preset.base_url) for preset in PRESETS.values() if preset.base_url)
-    hosts = {address.hostname for address in published if not address.loopback}
-    return source != "table" or read_address(session.endpoint).hostname not in hosts

@@ -164,7 +164,7 @@ def test_older_excerpts_give_way_and_the_target_does_not(store):
     made = prepared.made
     used = [CRANES[n] for n in prepared.lost[::40]]
     context.append([call("terminal", 2, command=" ".join(used)), result(2)])
-    done = complete_compaction(context.session, made, context._list_logged_since(made.log_length))
+    done = complete_compaction(context.session, made, context._view.list_logged_since(made.log_length))
     assert 0 < done.receipt.facts_added <= len(used)
     assert done.view_tokens <= made.view_tokens
     before, after = handoff_in(made.draft), handoff_in(done.draft)
