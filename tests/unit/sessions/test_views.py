@@ -15,6 +15,7 @@ from tests.strategies.conversations import conversations, texts
 from tests.strategies.long_sessions import long_conversations
 
 import penstock
+from penstock.context.live_view import LiveView
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.message import Role, Summary, Text, ToolResult
 from penstock.conversation.view import Compaction, Handoff, Kept, Rewritten, fold, wire_text
@@ -274,15 +275,16 @@ def test_a_lone_surrogate_in_a_text_is_written_as_its_escape():
 @given(data=st.data())
 @settings(max_examples=3, deadline=None, phases=[Phase.generate])
 def test_a_view_that_a_host_grows_in_memory_is_that_of_the_store(name, data):
-    """As the agent keeps it: what is logged is added, and a draft that is committed replaces what it was made of."""
+    """What is logged is added, and a draft that is committed replaces what it was made of; one size holds for both."""
     store = open_store("memory:")
     session = Session.create(store, dialect=name)
+    live = LiveView(session)
 
     def say():
         wires = data.draw(long_conversations(name, max_turns=3))
-        return session.workings.log_messages([given_as(data, wire)[0] for wire in wires])
+        live.append(session.workings.prepare([given_as(data, wire)[0] for wire in wires]))
 
-    grown = say()
+    say()
     for _ in range(2):
         base = session.workings.read_standing(with_pins=True)
         try:
@@ -292,17 +294,19 @@ def test_a_view_that_a_host_grows_in_memory_is_that_of_the_store(name, data):
             draft = session.workings.draft(base, made)
         except TargetTooSmall:
             draft = None
-        later = say()
-        if draft is None:
-            grown += later
-        else:
+        say()
+        if draft is not None:
             session.workings.commit_draft(draft)
-            grown = [*draft.messages, *later]
+            live.replace(draft, session.workings.weigh(draft.wires))
         stored = session.workings.read_standing().view
-        assert [(one.raw, one.position) for one in grown] == [
+        assert [(one.raw, one.position) for one in live.messages] == [
             (one.raw, one.position) for one in stored.messages
         ]
-        assert [one.wire for one in grown] == stored.wires
+        assert live.wires == stored.wires
+        read = LiveView(session)
+        if read.wires == live.wires:  # nothing had to be mended
+            assert live.tokens == read.tokens == session.workings.count_view().tokens
+        assert live.settled_end == read.settled_end
     store.close()
 
 
