@@ -36,7 +36,7 @@ serve: $(LOCAL)
 quick: $(DEV)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@PENSTOCK_EXAMPLES=0.02 $(BIN)/pytest -m quick -n auto --dist loadfile
+	@PENSTOCK_EXAMPLES=0.02 $(BIN)/pytest -m quick -n auto --dist loadfile -p no:schemathesis
 
 # Properties with half of the examples that they name; `make soak` takes all of them, and more.
 test: check

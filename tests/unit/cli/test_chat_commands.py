@@ -344,6 +344,21 @@ def test_new_and_resume_and_nothing_empty_is_left_behind(tmp_path, monkeypatch):
     acted(["Yes."], tmp_path, monkeypatch, act)
 
 
+def test_a_resumed_conversation_tells_that_its_last_question_has_no_answer(tmp_path, monkeypatch):
+    async def act(person):
+        await person.says("First question?")
+        assert (await person.chat.agent.turn("Second question?")).reason == "failed"
+        await person.command("/new")
+        recap = await person.command("/resume")
+        assert recap[-3:] == [
+            "answer: Yes.",  # to the first one
+            "you:    Second question?",
+            "no answer to that yet; type 'continue' to ask for it",
+        ]
+
+    acted(["Yes.", Reply.failing(401)], tmp_path, monkeypatch, act)
+
+
 def test_a_resumed_conversation_shows_its_last_answer_as_it_looked(tmp_path, monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):

@@ -1,1 +1,1 @@
-"""The tools that the agent's model may call, one per file; `base.py` says what a tool is."""
+"""The tools that the terminal agent's model may call, one per file; `penstock.loop.tools` says what a tool is."""

@@ -249,19 +249,22 @@ def recap(chat: Chat, screen: Screen) -> list[str]:
         ),
         *(wrap(chat.opening_note, screen.columns) if chat.opening_note else ()),
     ]
-    last: dict[Role, str] = {}
+    last: dict[Role, str] = {}  # in the order in which they were said
     for message in decode_all(dialect_named(session.row.dialect), chat.agent.context.view):
         text = "\n\n".join(part.text for part in message.parts if isinstance(part, Text)).strip()
         if text and message.role in (Role.USER, Role.ASSISTANT):
+            last.pop(message.role, None)
             last[message.role] = text
-    if Role.USER in last:
-        text = " ".join(redact(last[Role.USER]).split())
-        short = text if len(text) <= _RECAP_CHARS else f"{text[:_RECAP_CHARS]}…"
-        lines += wrap(f"you:    {printable(short)}", screen.columns, 8)
-    if Role.ASSISTANT in last:
-        answer = _shorten_markdown(redact(last[Role.ASSISTANT]))
-        shown = _render_markdown(answer, screen)
-        lines += [f"answer: {shown[0]}"] if len(shown) == 1 else ["answer:", *shown]
+    for role, said in last.items():
+        if role is Role.USER:
+            text = " ".join(redact(said).split())
+            short = text if len(text) <= _RECAP_CHARS else f"{text[:_RECAP_CHARS]}…"
+            lines += wrap(f"you:    {printable(short)}", screen.columns, 8)
+        else:
+            shown = _render_markdown(_shorten_markdown(redact(said)), screen)
+            lines += [f"answer: {shown[0]}"] if len(shown) == 1 else ["answer:", *shown]
+    if [*last][-1:] == [Role.USER]:
+        lines.append(screen.paint("no answer to that yet; type 'continue' to ask for it", "dim"))
     return lines
 
 
