@@ -18,29 +18,32 @@ from typing import TYPE_CHECKING, Any, Unpack
 from agent_framework import ChatMiddleware, Content, ContextProvider, FunctionTool, Message
 from agent_framework.observability import get_tracer
 
-from penstock.integrations.bridge import Bridge, BridgeOptions, split_system, trace_compaction
-from penstock.integrations.translators import (
-    PartsTranslator,
-    read_text,
-    write_call,
-    write_media,
-    write_result,
-    write_text,
-    write_thinking,
-)
+from penstock.integrations.bridge import Bridge, BridgeOptions, trace_compaction
+from penstock.integrations.translators import PartsTranslator, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from agent_framework import AgentSession, ChatContext, SessionContext
 
-    from penstock.integrations.bridge import BridgedConversation
+    from penstock.integrations.bridge import RecallTool
 
 __all__ = ["ContentsTranslator", "PenstockContextProvider"]
+
+_COUNTS = (
+    "input_token_count",
+    "output_token_count",
+    "cache_read_input_token_count",
+    "cache_creation_input_token_count",
+)
 
 
 class ContentsTranslator(PartsTranslator[Message, Content]):
     """The framework's messages, which are lists of contents, in the dialect of Anthropic's API."""
+
+    def is_system(self, message: Message) -> bool:
+        """Returns True for a system message."""
+        return message.role == "system"
 
     def read_message(self, message: Message) -> tuple[str, Sequence[Content]]:
         """Returns the role, in which results of tools are the user's, and the contents."""
@@ -58,19 +61,19 @@ class ContentsTranslator(PartsTranslator[Message, Content]):
         """Returns the block that says what the content says; none for an empty text and for usage."""
         match part.type:
             case "text":
-                return [write_text(part.text)] if part.text else []
+                return self.write_text(part.text)
             case "usage":
                 return []
             case "text_reasoning":
-                return [write_thinking(part.text or "", part.protected_data)]
+                return self.write_thinking(part.text, part.protected_data)
             case "function_call":
-                return [write_call(part.call_id or "", part.name or "", part.parse_arguments() or {})]
+                return self.write_call(part.call_id, part.name, part.parse_arguments() or {})
             case "function_result":
-                told = [block for item in part.items or () for block in self.write_part(item)]
-                return [write_result(part.call_id or "", told or "", failed=part.exception is not None)]
+                told = self.write_parts(part.items or ())
+                return self.write_result(part.call_id, told or "", failed=part.exception is not None)
             case "data" if part.uri and part.media_type:
-                return [write_media(part.media_type, part.uri.partition(",")[2])]
-        return [{"type": part.type, "value": repr(part.to_dict())}]  # kept with its message, and never read
+                return self.write_media(part.media_type, part.uri.partition(",")[2])
+        return self.write_opaque(part.type, part.to_dict())
 
     def rewrite_part(self, part: Content, blocks: list[dict[str, Any]]) -> Content:
         """Returns a copy of the content with what it says now."""
@@ -84,11 +87,9 @@ class ContentsTranslator(PartsTranslator[Message, Content]):
             made.text = read_text(blocks[0])
         return made
 
-    def make_part(self, block: dict[str, Any], role: str) -> Content:  # noqa: ARG002  # of the base
+    def make_part(self, text: str, role: str, call: str | None) -> Content:  # noqa: ARG002  # of the base
         """Returns the result of a call, or a text."""
-        if block["type"] == "tool_result":
-            return Content.from_function_result(block["tool_use_id"], result=read_text(block))
-        return Content.from_text(read_text(block))
+        return Content.from_function_result(call, result=text) if call else Content.from_text(text)
 
 
 class PenstockContextProvider(ContextProvider, ChatMiddleware):
@@ -104,58 +105,42 @@ class PenstockContextProvider(ContextProvider, ChatMiddleware):
         """Puts itself around the model calls of the run, and adds the recall tools where they were asked for."""
         del agent, state
         context.extend_middleware(self.source_id, [self])
-        tools = [self._make_tool(schema["function"], session) for schema in self._bridge.recall_schemas]
+        tools = self._bridge.make_tools(lambda tool: self._make_tool(tool, session))
         context.extend_tools(self.source_id, tools)
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
         """Sends the messages of a model call compacted where that is due, and learns what the provider counted."""
-        if (context.options or {}).get("conversation_id"):  # the service keeps the messages
+        options = context.options or {}
+        if options.get("conversation_id"):  # the service keeps the messages
             await call_next()
             return
-        system, messages = split_system(context.messages, lambda one: one.role == "system")
-        conversation = self._open(context, system, messages)
-        fitted = await conversation.afit(messages)
-        trace_compaction(fitted.receipt, get_tracer())
+        tools = [tool for tool in options.get("tools") or () if isinstance(tool, FunctionTool)]
+        conversation = self._bridge.open(
+            context.session.session_id if context.session else None,
+            context.messages,
+            model=str(options.get("model") or getattr(context.client, "model", None) or ""),
+            system=options.get("instructions"),
+            tools=[tool.to_json_schema_spec() for tool in tools],
+        )
+
+        def take_usage(response: Any) -> None:
+            used = getattr(response, "usage_details", None) or {}
+            conversation.use_counts(*map(used.get, _COUNTS))
 
         async def ask(sent: list[Message]) -> None:
-            context.messages = [*system, *sent]
+            context.messages = sent
             await call_next()
 
-        if context.stream:
-            context.stream_result_hooks.append(lambda response: _take_usage(conversation, response))
+        fitted = await conversation.afit(context.messages)
+        trace_compaction(fitted.receipt, get_tracer())
+        context.stream_result_hooks.append(take_usage)
         await conversation.asend(fitted.messages, ask)
         if not context.stream:
-            _take_usage(conversation, context.result)
+            take_usage(context.result)
 
-    def _open(
-        self, context: ChatContext, system: Sequence[Message], messages: Sequence[Message]
-    ) -> BridgedConversation[Message]:
-        options = context.options or {}
-        conversation = self._bridge.open(context.session.session_id if context.session else None, messages)
-        conversation.name_model(str(options.get("model") or getattr(context.client, "model", None) or ""))
-        told = [options.get("instructions") or "", *(one.text for one in system)]
-        tools = [tool for tool in options.get("tools") or () if isinstance(tool, FunctionTool)]
-        conversation.surround("\n\n".join(map(str, told)), [tool.to_json_schema_spec() for tool in tools])
-        return conversation
-
-    def _make_tool(self, function: dict[str, Any], session: AgentSession) -> FunctionTool:
+    def _make_tool(self, tool: RecallTool, session: AgentSession) -> FunctionTool:
         async def answer(**arguments: Any) -> str:
-            return await self._bridge.open(session.session_id).aanswer(function["name"], arguments)
+            return await self._bridge.open(session.session_id).aanswer(tool.name, arguments)
 
-        return FunctionTool(
-            name=function["name"],
-            description=function["description"],
-            input_model=function["parameters"],
-            func=answer,
-        )
-
-
-def _take_usage(conversation: BridgedConversation[Message], response: Any) -> None:
-    used = getattr(response, "usage_details", None) or {}
-    if used.get("input_token_count"):
-        conversation.use_counts(
-            used["input_token_count"],
-            used.get("output_token_count") or 0,
-            used.get("cache_read_input_token_count"),
-            used.get("cache_creation_input_token_count"),
-        )
+        name, description, parameters = tool
+        return FunctionTool(name=name, description=description, input_model=parameters, func=answer)

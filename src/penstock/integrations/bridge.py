@@ -1,13 +1,14 @@
 """The bridge between the messages of a framework and a conversation in a store: one for all adapters.
 
-    bridge = Bridge(translator, app="langchain", recall_tools=True)
-    conversation = bridge.open("thread 7", messages)
-    fitted = conversation.fit(messages, tools=tools)   # before a request
-    conversation.use(usage)                            # after its answer
+    bridge = Bridge(translator, "langchain", {"recall_tools": True})
+    conversation = bridge.open("thread 7", messages, model="gpt-5", system=prompt, tools=schemas)
+    fitted = conversation.fit(messages)   # before a request
+    conversation.use(usage)               # after its answer
 
 Each message of the framework is translated once and logged. `fit` compacts where it is due and returns the list to send:
 messages that stay are the framework's own objects, since every message of a view knows its place in the log; only
-handoffs, stubs and messages with a handoff in front are translated back. A host may put the list that it was given into
+handoffs, stubs and messages with a handoff in front are translated back. A system prompt that the list begins with, where
+the translator knows one, stays in front: it is not logged, and counts as what stands beside the messages. A host may put the list that it was given into
 its state, or go on with its own: both are known again, and so is a list that another process left in the host's own
 checkpoint. Without a store the log is in memory, and ends with the process.
 """
@@ -17,9 +18,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from contextlib import contextmanager
-from itertools import accumulate, count
+from itertools import accumulate
 from logging import INFO, WARNING
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypedDict, TypeVar
+
+from msgspec.structs import replace
 
 from penstock._log import log
 from penstock.context.events import Compacted, Noticed
@@ -42,6 +45,7 @@ from penstock.errors import (
     TargetTooSmall,
     UnknownSession,
 )
+from penstock.integrations.translators import read_text
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.usage import Usage, normalise_usage
 from penstock.planning.pressure import Level
@@ -70,7 +74,7 @@ __all__ = [
     "BridgeOptions",
     "BridgedConversation",
     "FittedMessages",
-    "split_system",
+    "RecallTool",
     "trace_compaction",
 ]
 
@@ -113,10 +117,12 @@ class FittedMessages(NamedTuple, Generic[M]):
     receipt: Receipt | None
 
 
-def split_system(messages: Sequence[M], is_system: Callable[[M], bool]) -> tuple[list[M], list[M]]:
-    """Returns the system messages at the beginning, which are never compacted and no part of what was said, and the rest."""
-    first = next((place for place, one in enumerate(messages) if not is_system(one)), len(messages))
-    return list(messages[:first]), list(messages[first:])
+class RecallTool(NamedTuple):
+    """A recall tool, for an adapter to make into a tool of its framework. `parameters` is a JSON Schema."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
 
 
 def trace_compaction(receipt: Receipt | None, tracer: Any) -> None:
@@ -141,13 +147,36 @@ class Bridge(Generic[M]):
         self._open: OrderedDict[str, BridgedConversation[M]] = OrderedDict()
         self._lock = threading.Lock()
 
-    @property
-    def recall_schemas(self) -> list[dict[str, Any]]:
-        """The recall tools in the format of OpenAI's function tools; none where they were not asked for."""
-        return tool_schemas() if self.options.get("recall_tools") else []
+    def make_tools(self, make: Callable[[RecallTool], T]) -> list[T]:
+        """Returns what `make` makes of each recall tool; nothing where they were not asked for."""
+        schemas = tool_schemas() if self.options.get("recall_tools") else []
+        return [make(RecallTool(**schema["function"])) for schema in schemas]
 
-    def open(self, key: str | None, messages: Sequence[M] = ()) -> BridgedConversation[M]:
-        """Returns the conversation of that key; without one, the one that these messages continue, or a new one."""
+    def open(
+        self,
+        key: str | None,
+        messages: Sequence[M] = (),
+        *,
+        model: str = "",
+        window: int | None = None,
+        system: Any = None,
+        tools: Sequence[Any] | None = None,
+    ) -> BridgedConversation[M]:
+        """Returns the conversation of that key; without one, the one that these messages continue, or a new one.
+
+        An adapter that is about to send a request names the model, the window of the model where the framework knows it, and
+        what stands beside the messages.
+        """
+        aside, rest = self.translator.split_system(messages)
+        found = self._open_known(key, rest)
+        found.name_model(model, window)
+        if tools is not None:
+            texts = [system] if isinstance(system, str) and system else []
+            texts += [read_text(self.translator.to_wire(one)) for one in aside]
+            found.surround("\n\n".join(texts) if aside else system, tools)
+        return found
+
+    def _open_known(self, key: str | None, messages: Sequence[M]) -> BridgedConversation[M]:
         with self._lock:
             found = self._open.get(key) if key else self._find_continued(messages)
             if found is None:
@@ -160,8 +189,9 @@ class Bridge(Generic[M]):
 
     def holds(self, key: str | None, messages: Sequence[M]) -> bool:
         """Returns True where the conversation of that key, or the one that these messages continue, is open here."""
+        rest = self.translator.split_system(messages)[1]
         with self._lock:
-            return key in self._open if key else self._find_continued(messages) is not None
+            return key in self._open if key else self._find_continued(rest) is not None
 
     def _find_continued(self, messages: Sequence[M]) -> BridgedConversation[M] | None:
         nameless = (one for one in reversed(self._open.values()) if not one.key)
@@ -187,6 +217,8 @@ class BridgedConversation(Generic[M]):
         self._receipt: Receipt | None = None
         self._beside = Beside()
         self._model = str(bridge.options.get("model") or "")
+        self._window = bridge.options.get("context_length")
+        self._refusals = 0  # since something was said last
         self._sent_tokens = 0
 
     @property
@@ -206,7 +238,7 @@ class BridgedConversation(Generic[M]):
 
         Raises nothing that Penstock does: where it cannot work, the list goes on as it is, and the log says why.
         """
-        return self._try(messages, lambda: self._fit(list(messages)))
+        return self._try(messages, self._fit)
 
     async def afit(self, messages: Sequence[M]) -> FittedMessages[M]:
         """As `fit`, without blocking the event loop."""
@@ -214,7 +246,11 @@ class BridgedConversation(Generic[M]):
 
     def compact(self, messages: Sequence[M], focus: str | None = None) -> FittedMessages[M]:
         """As `fit`, and compacts now, on request."""
-        return self._try(messages, lambda: self._fit(list(messages), focus or ""))
+        return self._try(messages, lambda rest: self._fit(rest, focus or ""))
+
+    async def acompact(self, messages: Sequence[M], focus: str | None = None) -> FittedMessages[M]:
+        """As `compact`, without blocking the event loop."""
+        return await in_thread(self.compact, messages, focus)
 
     def surround(self, system: Any, tools: Sequence[Any]) -> None:
         """Tells what stands beside the messages in the requests from now on: it counts against the window."""
@@ -222,54 +258,63 @@ class BridgedConversation(Generic[M]):
 
     def send(self, messages: list[M], ask: Callable[[list[M]], T]) -> T:
         """Returns what `ask` does with the messages; where the provider refuses them as too long, with fewer of them."""
-        for attempt in count(1):
+        while True:
             try:
                 return ask(messages)
-            except Exception as error:
-                fitted = self.recover(messages, error, attempt)
-                if fitted is None:
-                    raise
-                messages = fitted.messages
-        raise AssertionError
+            except Exception as error:  # noqa: BLE001  # raised again, unless it says: too long
+                messages = self.recover(messages, error).messages
 
     async def asend(self, messages: list[M], ask: Callable[[list[M]], Awaitable[T]]) -> T:
         """As `send`, without blocking the event loop."""
-        for attempt in count(1):
+        while True:
             try:
                 return await ask(messages)
-            except Exception as error:
-                fitted = await in_thread(self.recover, messages, error, attempt)
-                if fitted is None:
-                    raise
-                messages = fitted.messages
-        raise AssertionError
+            except Exception as error:  # noqa: BLE001  # raised again, unless it says: too long
+                messages = (await self.arecover(messages, error)).messages
 
     def recover(
-        self, messages: Sequence[M], error: Exception, attempt: int = 1, *, too_long: bool = False
-    ) -> FittedMessages[M] | None:
-        """Returns a smaller list where `error` says that the last one was too long; None where that will not help.
+        self, messages: Sequence[M], error: Exception, *, too_long: bool = False
+    ) -> FittedMessages[M]:
+        """Returns a smaller list where `error` says that the last one was too long. Raises `error` where that does not help.
 
-        With `too_long`, the host knows that it was, whatever the error says. `attempt` counts the refusals in a row.
+        It gives up after some refusals in a row. With `too_long`, the host knows that the list was, whatever the error says.
         """
         failure = _read_failure(error, too_long=too_long)
-        if failure is None or attempt > _MOST_RECOVERIES:
-            return None
+        system, rest = self._translator.split_system(messages)
         with self._lock:
-            context = self._live()
-            refused = RefusedRequest(max(self._sent_tokens, context.tokens()), None, attempt)
-            self._receipt = None
-            try:
-                run_sync(context.recover(failure, refused, lambda: self._beside))
-            except PenstockError as reason:
-                log.warning("the request stays as it is: %s", reason)
-                return None
-            return self._take_view(list(messages))
+            self._refusals += 1
+            fitted = None
+            if failure is not None and self._refusals <= _MOST_RECOVERIES:
+                fitted = self._shrink(rest, failure)
+            if fitted is None or not fitted.changed:
+                self._refusals = 0
+                raise error
+            return self._join_system(system, fitted)
 
-    def _try(self, messages: Sequence[M], work: Callable[[], FittedMessages[M]]) -> FittedMessages[M]:
+    async def arecover(self, messages: Sequence[M], error: Exception) -> FittedMessages[M]:
+        """As `recover`, without blocking the event loop."""
+        return await in_thread(self.recover, messages, error)
+
+    def _shrink(self, messages: list[M], failure: ProviderError) -> FittedMessages[M] | None:
+        context = self._live()
+        refused = RefusedRequest(max(self._sent_tokens, context.tokens()), None, self._refusals)
+        self._receipt = None
+        try:
+            run_sync(context.recover(failure, refused, lambda: self._beside))
+        except PenstockError as reason:
+            log.warning("the request stays as it is: %s", reason)
+            return None
+        return self._take_view(messages)
+
+    def _join_system(self, system: list[M], fitted: FittedMessages[M]) -> FittedMessages[M]:
+        return fitted._replace(messages=self._translator.join_system(system, fitted.messages))
+
+    def _try(self, messages: Sequence[M], work: Callable[[list[M]], FittedMessages[M]]) -> FittedMessages[M]:
+        system, rest = self._translator.split_system(messages)
         with self._lock:
             for _ in range(_TRIES):
                 try:
-                    return work()
+                    return self._join_system(system, work(rest))
                 except StoreConflict as error:  # another process wrote to the conversation: look at it anew
                     self._forget()
                     failure: PenstockError = error
@@ -312,22 +357,29 @@ class BridgedConversation(Generic[M]):
 
     # After a request.
 
-    def use(self, usage: Any, model: str = "") -> None:
-        """Takes note of what a request used, as the framework reports it: the next estimate goes by it."""
-        reported = usage if isinstance(usage, Usage) else normalise_usage(usage)
-        self.name_model(model)
+    def use(self, usage: Any, *, includes_cache: bool = False) -> None:
+        """Takes note of what a request used, as the framework reports it: the next estimate goes by it.
+
+        With `includes_cache`, its input tokens include those that were read from a cache and written to it.
+        """
+        reported = normalise_usage(usage)
+        if includes_cache:
+            cached = reported.cache_read_tokens + reported.cache_write_tokens
+            reported = replace(reported, input_tokens=max(0, reported.input_tokens - cached))
         with self._lock, _go_on():
             if reported.prompt_tokens:
                 self._live().take_usage(reported, self._sent_tokens)
 
-    def use_counts(self, prompt: int, output: int, cache_read: int | None, cache_write: int | None) -> None:
-        """As `use`, where the framework counts in the prompt what was read from a cache and written to it."""
-        read, written = cache_read or 0, cache_write or 0
-        self.use(Usage(max(0, prompt - read - written), output, read, written))
+    def use_counts(
+        self, prompt: int | None, output: int | None, cache_read: int | None, cache_write: int | None
+    ) -> None:
+        """As `use`, for counts of which the prompt includes what was read from a cache and written to it."""
+        self.use(Usage(prompt or 0, output or 0, cache_read or 0, cache_write or 0), includes_cache=True)
 
-    def name_model(self, model: str) -> None:
-        """Tells which model the conversation is with, where that was not known before."""
+    def name_model(self, model: str, window: int | None = None) -> None:
+        """Tells which model the conversation is with, and its window in tokens, where that was not known before."""
         with self._lock, _go_on():
+            self._window = self._window or window
             if not model or self._model:
                 return
             self._model = model
@@ -335,9 +387,7 @@ class BridgedConversation(Generic[M]):
                 session = self._context.session
                 session.store.update(session.id, model=model)
                 session.refresh()
-                self._context.use_model(
-                    model, self._bridge.options.get("context_length") or session.window.tokens
-                )
+                self._context.use_model(model, self._window or session.window.tokens)
 
     def answer(self, tool: str, arguments: Any) -> str:
         """Returns the answer of a recall tool, as JSON."""
@@ -401,7 +451,7 @@ class BridgedConversation(Generic[M]):
 
     def refit(self) -> FittedMessages[M]:
         """As `fit`, with the list that the host had when it last asked."""
-        return self._try(self._given, lambda: self._fit(self._given))
+        return self._try(self._given, self._fit)
 
     def _are_equal(self, one: M, other: M) -> bool:
         return (
@@ -439,6 +489,7 @@ class BridgedConversation(Generic[M]):
 
     def _append(self, messages: Sequence[M], wires: Sequence[Any] | None = None) -> None:
         if messages:
+            self._refusals = 0
             context = self._live()
             context.append(list(map(self._translator.to_wire, messages)) if wires is None else wires)
             for native, logged in zip(messages, context.messages[-len(messages) :], strict=True):
@@ -557,7 +608,7 @@ class BridgedConversation(Generic[M]):
         options, settings = self._bridge.options, self._bridge.settings
         if options.get("recall_tools"):
             session.recall_tool = EXPAND
-        window = options.get("context_length") or session.window.tokens
+        window = self._window or session.window.tokens
         engine: ContextEngine = engine_named(
             settings.context.engine,
             settings,

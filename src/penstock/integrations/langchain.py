@@ -12,19 +12,12 @@ and sent again. Place it before any middleware that summarises.
 
 from __future__ import annotations
 
-import json
 import uuid
 from typing import TYPE_CHECKING, Any, Unpack
 
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.messages import (
-    AIMessage,
-    BaseMessage,
-    HumanMessage,
-    RemoveMessage,
-    SystemMessage,
-    ToolMessage,
-)
+from langchain_core import messages as native
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.config import get_config
@@ -34,12 +27,12 @@ from penstock.integrations.bridge import Bridge, BridgeOptions
 from penstock.integrations.translators import ChatMessageParts, ChatTranslator, write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
-    from langchain.agents.middleware import AgentState, ModelRequest, ModelResponse
+    from langchain.agents.middleware import AgentState, ModelRequest
     from langgraph.runtime import Runtime
 
-    from penstock.integrations.bridge import BridgedConversation, FittedMessages
+    from penstock.integrations.bridge import BridgedConversation, FittedMessages, RecallTool
 
 __all__ = ["MessageTranslator", "PenstockMiddleware"]
 
@@ -70,20 +63,20 @@ class MessageTranslator(ChatTranslator[BaseMessage]):
         if told.role == "tool":
             return ToolMessage(told.content, tool_call_id=told.answers, **fresh)
         if told.role == "assistant":
-            calls = [{"id": call, "name": tool, "args": json.loads(args)} for call, tool, args in told.calls]
+            calls = [{"id": call, "name": tool, "args": args} for call, tool, args in told.calls]
             return AIMessage(told.content, tool_calls=calls, **fresh)
-        return (SystemMessage if told.role == "system" else HumanMessage)(told.content, **fresh)
+        return (native.SystemMessage if told.role == "system" else native.HumanMessage)(told.content, **fresh)
 
     def rewrite_message(self, original: BaseMessage, content: Any, arguments: dict[str, Any]) -> BaseMessage:
         """Returns a copy; its calls have their new arguments wherever they stand."""
-        changes: dict[str, Any] = {"content": content}
-        if isinstance(original, AIMessage):
-            now = {call["id"]: json.loads(arguments[call["id"] or ""]) for call in original.tool_calls}
-            changes["tool_calls"] = [{**call, "args": now[call["id"]]} for call in original.tool_calls]
-            if not isinstance(original.content, str):
-                said = [content] if isinstance(content, str) and content else content
-                changes["content"] = [*said, *_rewrite_calls(original.content, now)]
-        return original.model_copy(update=changes)
+        if not isinstance(original, AIMessage):
+            return original.model_copy(update={"content": content})
+        calls = [{**call, "args": arguments[call["id"] or ""]} for call in original.tool_calls]
+        if not isinstance(original.content, str):
+            said = [content] if isinstance(content, str) and content else content
+            inside = (block for block in original.content if _is_call(block))
+            content = [*said, *(_rewrite_call(block, arguments) for block in inside)]
+        return original.model_copy(update={"content": content, "tool_calls": calls})
 
 
 class PenstockMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -92,7 +85,7 @@ class PenstockMiddleware(AgentMiddleware[Any, Any, Any]):
     def __init__(self, **options: Unpack[BridgeOptions]) -> None:
         super().__init__()
         self._bridge: Bridge[Any] = Bridge(MessageTranslator(), "langchain", options)
-        self.tools = [self._make_tool(schema["function"]) for schema in self._bridge.recall_schemas]
+        self.tools = self._bridge.make_tools(self._make_tool)
 
     def before_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
         """Replaces the messages of the state where they were compacted."""
@@ -102,57 +95,41 @@ class PenstockMiddleware(AgentMiddleware[Any, Any, Any]):
         """As `before_model`, without blocking the event loop."""
         return _replace(await self._open(state["messages"]).afit(state["messages"]), runtime)
 
-    def wrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
-    ) -> ModelResponse[Any]:
+    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[..., Any]) -> Any:
         """Learns what stands beside the messages; sends a request that was too long again, smaller."""
-        return self._open_request(request).send(
-            request.messages, lambda messages: handler(request.override(messages=messages))
-        )
+        opened = self._open_request(request)
+        return opened.send(request.messages, lambda sent: handler(request.override(messages=sent)))
 
-    async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
-    ) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: Callable[..., Any]) -> Any:
         """As `wrap_model_call`, without blocking the event loop."""
-        return await self._open_request(request).asend(
-            request.messages, lambda messages: handler(request.override(messages=messages))
-        )
+        opened = self._open_request(request)
+        return await opened.asend(request.messages, lambda sent: handler(request.override(messages=sent)))
 
     def after_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:  # noqa: ARG002  # of the interface
         """Takes note of what the provider counted."""
-        messages = state["messages"]
-        last = messages[-1]
+        last = state["messages"][-1]
         if isinstance(last, AIMessage) and last.usage_metadata:
-            used, details = last.usage_metadata, last.usage_metadata.get("input_token_details") or {}
-            self._open(messages).use_counts(
-                used["input_tokens"],
-                used["output_tokens"],
-                details.get("cache_read"),
-                details.get("cache_creation"),
-            )
+            self._open(state["messages"]).use(last.usage_metadata)
 
-    def _open(self, messages: Sequence[BaseMessage]) -> BridgedConversation[Any]:
-        return self._bridge.open(_read_thread(), messages)
+    def _open(self, messages: Sequence[BaseMessage], **beside: Any) -> BridgedConversation[Any]:
+        return self._bridge.open(_read_thread(), messages, **beside)
 
     def _open_request(self, request: ModelRequest[Any]) -> BridgedConversation[Any]:
-        conversation = self._open(request.messages)
-        model = request.model
-        conversation.name_model(str(getattr(model, "model_name", "") or getattr(model, "model", "") or ""))
-        tools = [tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in request.tools]
-        conversation.surround(request.system_message and request.system_message.text, tools)
-        return conversation
+        return self._open(
+            request.messages,
+            model=str(getattr(request.model, "model_name", "") or getattr(request.model, "model", "") or ""),
+            system=request.system_message and request.system_message.text,
+            tools=[
+                tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in request.tools
+            ],
+        )
 
-    def _make_tool(self, function: dict[str, Any]) -> StructuredTool:
+    def _make_tool(self, tool: RecallTool) -> StructuredTool:
         def answer(runtime: Any, **arguments: Any) -> str:
-            return self._open(runtime.state["messages"]).answer(function["name"], arguments)
+            return self._open(runtime.state["messages"]).answer(tool.name, arguments)
 
-        async def aanswer(runtime: Any, **arguments: Any) -> str:
-            return await self._open(runtime.state["messages"]).aanswer(function["name"], arguments)
-
-        about = {"name": function["name"], "description": function["description"]}
-        return StructuredTool(**about, args_schema=function["parameters"], func=answer, coroutine=aanswer)
+        name, description, parameters = tool
+        return StructuredTool(name=name, description=description, args_schema=parameters, func=answer)
 
 
 def _replace(fitted: FittedMessages[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
@@ -160,7 +137,7 @@ def _replace(fitted: FittedMessages[Any], runtime: Runtime[Any]) -> dict[str, An
         runtime.stream_writer({"penstock": fitted.receipt.to_dict()})
     if not fitted.changed:
         return None
-    return {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), *fitted.messages]}
+    return {"messages": [native.RemoveMessage(id=REMOVE_ALL_MESSAGES), *fitted.messages]}
 
 
 def _read_thread() -> str | None:
@@ -178,9 +155,7 @@ def _is_call(block: Any) -> bool:
     return isinstance(block, dict) and block.get("type") in _CALL_BLOCKS
 
 
-def _rewrite_calls(content: list[Any], now: dict[str | None, Any]) -> list[Any]:
-    """Returns the calls inside a content with the arguments that they have now."""
-    calls = [block for block in content if _is_call(block)]
-    return [
-        {**one, "input": now[one["id"]]} if "input" in one and one.get("id") in now else one for one in calls
-    ]
+def _rewrite_call(block: Any, arguments: dict[str, Any]) -> Any:
+    """Returns a call inside a content with the arguments that it has now."""
+    known = "input" in block and block.get("id") in arguments
+    return {**block, "input": arguments[block["id"]]} if known else block

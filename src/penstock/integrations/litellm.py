@@ -16,15 +16,12 @@ share, each goes on where another has compacted. The receipt stands in the metad
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, TypeGuard, Unpack
 
 from litellm.integrations.custom_logger import CustomLogger
 
-from penstock.integrations.bridge import Bridge, BridgeOptions, split_system
+from penstock.integrations.bridge import Bridge, BridgeOptions
 from penstock.integrations.translators import WireTranslator
-
-if TYPE_CHECKING:
-    from penstock.integrations.bridge import BridgedConversation
 
 __all__ = ["PenstockCallback"]
 
@@ -45,8 +42,8 @@ class PenstockCallback(CustomLogger):
     def __init__(self, **options: Unpack[BridgeOptions]) -> None:
         super().__init__()
         self._bridges: dict[str, Bridge[Any]] = {
-            dialect: Bridge(WireTranslator(dialect), "litellm", options)
-            for dialect in set(_DIALECTS.values())
+            dialect: Bridge(WireTranslator(dialect, _SYSTEM_ROLES), "litellm", options)
+            for dialect in dict.fromkeys(_DIALECTS.values())
         }
 
     async def async_pre_call_hook(
@@ -54,16 +51,19 @@ class PenstockCallback(CustomLogger):
     ) -> dict[str, Any]:
         """Returns the request, with fewer messages where they were compacted."""
         del cache
-        found = self._find(user_api_key_dict, data, str(call_type))
-        if found is None:
+        if (dialect := _read_dialect(data, call_type)) is None:
             return data
-        conversation, field, system, messages = found
-        conversation.name_model(_name_model(data))
-        beside = system or data.get("system") or data.get("instructions")
-        conversation.surround(beside, data.get("tools") or ())
-        fitted = await conversation.afit(messages)
+        field = _name_field(dialect)
+        conversation = self._bridges[dialect].open(
+            _name_conversation(user_api_key_dict, data),
+            data[field],
+            model=str(data.get("model") or "").rpartition("/")[2],
+            system=data.get("system") or data.get("instructions"),
+            tools=data.get("tools") or (),
+        )
+        fitted = await conversation.afit(data[field])
         if fitted.changed:
-            data[field] = [*system, *fitted.messages]
+            data[field] = fitted.messages
         if fitted.receipt is not None:
             data["metadata"] = {**(data.get("metadata") or {}), "penstock": fitted.receipt.to_dict()}
         return data
@@ -72,28 +72,27 @@ class PenstockCallback(CustomLogger):
         self, data: dict[str, Any], user_api_key_dict: Any, response: Any
     ) -> Any:
         """Takes note of what the provider counted."""
-        usage = getattr(response, "usage", None)
-        for call_type in ("acompletion", "anthropic_messages", "aresponses") if usage else ():
-            if (found := self._find(user_api_key_dict, data, call_type, known=True)) is not None:
-                found[0].use(usage)
+        usage, key = getattr(response, "usage", None), _name_conversation(user_api_key_dict, data)
+        for dialect, bridge in self._bridges.items() if usage else ():
+            messages = data.get(_name_field(dialect))
+            if _are_wires(messages) and bridge.holds(key, messages):
+                bridge.open(key, messages).use(usage)
                 break
         return response
 
-    def _find(
-        self, caller: Any, data: dict[str, Any], call_type: str, *, known: bool = False
-    ) -> tuple[BridgedConversation[Any], str, list[Any], list[Any]] | None:
-        """Returns the conversation, the field of its messages, its system messages and the others."""
-        dialect = _DIALECTS.get(call_type)
-        field = "input" if dialect == "responses" else "messages"
-        given = data.get(field)
-        if dialect is None or not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
-            return None
-        # Clients may change the system prompt with every request.
-        system, messages = split_system(given, lambda one: one.get("role") in _SYSTEM_ROLES)
-        key, bridge = _name_conversation(caller, data), self._bridges[dialect]
-        if known and not bridge.holds(key, messages):
-            return None
-        return bridge.open(key, messages), field, system, messages
+
+def _read_dialect(data: dict[str, Any], call_type: str) -> str | None:
+    """Returns the dialect of a request; None for one that is not understood."""
+    dialect = _DIALECTS.get(str(call_type))
+    return dialect if dialect and _are_wires(data.get(_name_field(dialect))) else None
+
+
+def _name_field(dialect: str) -> str:
+    return "input" if dialect == "responses" else "messages"
+
+
+def _are_wires(messages: Any) -> TypeGuard[list[Any]]:
+    return isinstance(messages, list) and all(isinstance(one, dict) for one in messages)
 
 
 def _name_conversation(caller: Any, data: dict[str, Any]) -> str | None:
@@ -104,7 +103,3 @@ def _name_conversation(caller: Any, data: dict[str, Any]) -> str | None:
     )
     owner = getattr(caller, "api_key", None) or getattr(caller, "user_id", None) or ""
     return f"{owner} {session}" if session else None
-
-
-def _name_model(data: dict[str, Any]) -> str:
-    return str(data.get("model") or "").rpartition("/")[2]

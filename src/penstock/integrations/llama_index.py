@@ -13,8 +13,8 @@ take the memory alone. A receipt is an event of LlamaIndex' instrumentation.
 
 from __future__ import annotations
 
-import json
 import uuid
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Unpack
 
 from llama_index.core.agent.workflow import FunctionAgent
@@ -26,12 +26,11 @@ from llama_index.core.memory import BaseMemory
 from llama_index.core.tools import FunctionTool, ToolMetadata
 from llama_index.core.workflow import Context
 
-from penstock.conversation.mark import OPENING
-from penstock.integrations.bridge import Bridge, BridgeOptions, split_system
-from penstock.integrations.translators import ChatMessageParts, ChatTranslator, read_text, write_text
+from penstock.integrations.bridge import Bridge, BridgeOptions
+from penstock.integrations.translators import ChatMessageParts, ChatTranslator, read_text, rewrite_parts
 
 if TYPE_CHECKING:
-    from penstock.integrations.bridge import BridgedConversation, FittedMessages
+    from penstock.integrations.bridge import BridgedConversation, RecallTool
 
 __all__ = ["ChatMessageTranslator", "CompactionEvent", "PenstockFunctionAgent", "PenstockMemory"]
 
@@ -55,44 +54,32 @@ class ChatMessageTranslator(ChatTranslator[ChatMessage]):
 
     def read_message(self, message: ChatMessage) -> ChatMessageParts:
         """Returns what the message says; older clients of models list its calls beside the blocks."""
-        role = _ROLES.get(message.role.value, message.role.value)
-        content = [_write_block(block) for block in message.blocks if _is_said(block)] or ""
-        more = message.additional_kwargs
-        calls = [
-            (block.tool_call_id or "", block.tool_name, block.tool_kwargs)
-            for block in message.blocks
-            if isinstance(block, ToolCallBlock)
-        ]
+        role, more = _ROLES.get(message.role.value, message.role.value), message.additional_kwargs
+        inside = [block for block in message.blocks if isinstance(block, ToolCallBlock)]
+        calls: list[Any] = [(one.tool_call_id or "", one.tool_name, one.tool_kwargs) for one in inside]
         for call in () if calls else more.get("tool_calls") or ():
             told = call if isinstance(call, dict) else call.model_dump()
             calls.append((told["id"], told["function"]["name"], told["function"]["arguments"]))
-        return ChatMessageParts(role, content, calls, more.get("tool_call_id") if role == "tool" else None)
+        content = [written for block in message.blocks for written in _write_block(block)]
+        return ChatMessageParts(
+            role, content or "", calls, more.get("tool_call_id") if role == "tool" else None
+        )
 
     def make_message(self, told: ChatMessageParts) -> ChatMessage:
         """Returns a message of text, pictures and calls."""
-        content = [write_text(told.content)] if isinstance(told.content, str) else told.content
-        blocks: list[Any] = [_make_block(block) for block in content]
+        blocks = rewrite_parts((), told.content, _write_block, _make_block)
         for call, tool, arguments in told.calls:
-            blocks.append(ToolCallBlock(tool_call_id=call, tool_name=tool, tool_kwargs=json.loads(arguments)))
+            blocks.append(ToolCallBlock(tool_call_id=call, tool_name=tool, tool_kwargs=arguments))
         more = {} if told.answers is None else {"tool_call_id": told.answers}
         return ChatMessage(role=told.role, blocks=blocks, additional_kwargs=more)
 
     def rewrite_message(self, original: ChatMessage, content: Any, arguments: dict[str, Any]) -> ChatMessage:
         """Returns a copy; blocks that say what they said are those of the original."""
-        now = [write_text(content)] if isinstance(content, str) else list(content)
-        blocks: list[Any] = []
-        while now and str(now[0].get("text", "")).startswith(OPENING):  # a handoff in front
-            blocks.append(TextBlock(text=now.pop(0)["text"]))
-        for block in original.blocks:
-            if isinstance(block, ToolCallBlock) and isinstance(block.tool_kwargs, dict):
-                told = json.loads(arguments[block.tool_call_id or ""])
-                same = told == block.tool_kwargs
-                blocks.append(block if same else block.model_copy(update={"tool_kwargs": told}))
-            elif not _is_said(block):
-                blocks.append(block)
-            elif now:
-                told = now.pop(0)
-                blocks.append(block if told == _write_block(block) else TextBlock(text=read_text(told)))
+        blocks = rewrite_parts(original.blocks, content, _write_block, _make_block)
+        for place, block in enumerate(blocks):
+            now = arguments.get(block.tool_call_id or "") if isinstance(block, ToolCallBlock) else None
+            if now is not None and isinstance(block.tool_kwargs, dict) and now != block.tool_kwargs:
+                blocks[place] = block.model_copy(update={"tool_kwargs": now})
         return original.model_copy(update={"blocks": blocks})
 
 
@@ -106,16 +93,12 @@ class PenstockMemory(BaseMemory):
     _conversation: BridgedConversation[ChatMessage] = PrivateAttr()
 
     def __init__(
-        self,
-        session_id: str | None = None,
-        *,
-        messages: list[ChatMessage] | None = None,
-        **options: Unpack[BridgeOptions],
+        self, session_id: str | None = None, *, messages: Any = (), **options: Unpack[BridgeOptions]
     ) -> None:
         restored: Any = options.pop("options", {})  # type: ignore[typeddict-item]  # what `to_dict` wrote
-        chosen: BridgeOptions = {**restored, **options}
-        super().__init__(session_id=session_id or str(uuid.uuid4()), options=chosen, messages=messages or [])
-        self._bridge = Bridge(ChatMessageTranslator(), "llama-index", chosen)
+        options = {**restored, **options}
+        super().__init__(session_id=session_id or str(uuid.uuid4()), options=options, messages=list(messages))
+        self._bridge = Bridge(ChatMessageTranslator(), "llama-index", options)
         self._conversation = self._bridge.open(self.session_id)
         if not messages and not self._bridge.in_memory:
             self.messages = self._conversation.read()
@@ -133,11 +116,8 @@ class PenstockMemory(BaseMemory):
     @field_serializer("options")  # type: ignore[untyped-decorator]
     def _write_options(self, options: dict[str, Any]) -> dict[str, Any]:
         """Returns what can be written. Open stores, addresses with a password and functions are to be given anew."""
-        return {
-            name: value
-            for name, value in options.items()
-            if value is None or (isinstance(value, (str, int, float, dict)) and "@" not in str(value))
-        }
+        plain = (str, int, float, dict, type(None))
+        return {name: one for name, one in options.items() if isinstance(one, plain) and "@" not in str(one)}
 
     @property
     def conversation(self) -> BridgedConversation[ChatMessage]:
@@ -147,12 +127,14 @@ class PenstockMemory(BaseMemory):
     @property
     def tools(self) -> list[FunctionTool]:
         """The recall tools, for the agent; none unless `recall_tools` was asked for."""
-        return [self._make_tool(schema["function"]) for schema in self._bridge.recall_schemas]
+        return self._bridge.make_tools(self._make_tool)
 
     def get(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:  # noqa: A002, ARG002  # of the base
         """Returns the list to send: the newest handoff and what came since."""
         if self.messages:
-            self._take(self._conversation.fit(self.messages))
+            self.messages, _, receipt = self._conversation.fit(self.messages)
+            if receipt is not None:
+                _dispatcher.event(CompactionEvent(receipt=receipt.to_dict()))
         return list(self.messages)
 
     def get_all(self) -> list[ChatMessage]:
@@ -171,25 +153,19 @@ class PenstockMemory(BaseMemory):
         """Empties the list. The store keeps what was said."""
         self.messages = []
 
-    def _take(self, fitted: FittedMessages[ChatMessage]) -> None:
-        self.messages = fitted.messages
-        if fitted.receipt is not None:
-            _dispatcher.event(CompactionEvent(receipt=fitted.receipt.to_dict()))
-
-    def _make_tool(self, function: dict[str, Any]) -> FunctionTool:
+    def _make_tool(self, tool: RecallTool) -> FunctionTool:
         class Arguments(BaseModel):
             @classmethod
             def model_json_schema(cls, *_: Any, **__: Any) -> dict[str, Any]:
-                return dict(function["parameters"])
+                return dict(tool.parameters)
 
         async def answer(ctx: Context, **arguments: Any) -> str:
             held = await ctx.store.get("memory")  # in a restored context, not the one that gave the tools
             memory = held if isinstance(held, PenstockMemory) else self
-            return await memory.conversation.aanswer(function["name"], arguments)
+            return await memory.conversation.aanswer(tool.name, arguments)
 
         answer.__annotations__["ctx"] = Context  # LlamaIndex looks for the class
-        about = ToolMetadata(function["description"], function["name"], Arguments)
-        return FunctionTool(async_fn=answer, metadata=about)
+        return FunctionTool(async_fn=answer, metadata=ToolMetadata(tool.description, tool.name, Arguments))
 
 
 class PenstockFunctionAgent(FunctionAgent):
@@ -201,34 +177,31 @@ class PenstockFunctionAgent(FunctionAgent):
             return await super().take_step(ctx, llm_input, tools, memory)
         memory.put_messages(await ctx.store.get(self.scratchpad_key, default=[]))
         await ctx.store.set(self.scratchpad_key, [])
-        system, _ = split_system(llm_input, lambda one: one.role.value == "system")
+        system = list(takewhile(lambda one: one.role.value == "system", llm_input))
         conversation, ask = memory.conversation, super().take_step
         conversation.name_model(self.llm.metadata.model_name)
         schemas = [tool.metadata.to_openai_tool(skip_length_check=True) for tool in tools]
         conversation.surround("\n\n".join(one.content or "" for one in system), schemas)
-        output = await conversation.asend(
-            await memory.aget(), lambda sent: ask(ctx, [*system, *sent], tools, memory)
-        )
+        fitted = await memory.aget()
+        output = await conversation.asend(fitted, lambda sent: ask(ctx, [*system, *sent], tools, memory))
         if isinstance(output.raw, dict) and output.raw.get("usage"):
             conversation.use(output.raw["usage"])
         return output
 
 
-def _is_said(block: Any) -> bool:
-    """True for what stands in the content; calls stand beside it, and an empty text says nothing."""
-    return not isinstance(block, ToolCallBlock) and not (isinstance(block, TextBlock) and not block.text)
-
-
-def _write_block(block: Any) -> dict[str, Any]:
-    if isinstance(block, TextBlock):
-        return write_text(block.text)
-    if isinstance(block, ImageBlock):
-        data = f"data:{block.image_mimetype};base64,{bytes(block.image or b'').decode()}"
-        return {"type": "image_url", "image_url": {"url": str(block.url) if block.url else data}}
-    return {"type": block.block_type, "value": repr(block)}  # kept with its message, and never read
+def _write_block(block: Any) -> list[dict[str, Any]]:
+    """Returns what a block says in the content: calls stand beside it, and an empty text says nothing."""
+    match block:
+        case ToolCallBlock() | TextBlock(text=""):
+            return []
+        case TextBlock(text=text):
+            return [{"type": "text", "text": text}]
+        case ImageBlock():
+            data = f"data:{block.image_mimetype};base64,{bytes(block.image or b'').decode()}"
+            return [{"type": "image_url", "image_url": {"url": str(block.url or data)}}]
+    return [{"type": block.block_type, "value": repr(block)}]  # kept with its message, and never read
 
 
 def _make_block(block: dict[str, Any]) -> Any:
-    if block["type"] == "image_url":
-        return ImageBlock(url=block["image_url"]["url"])
-    return TextBlock(text=read_text(block))
+    image = block.get("image_url")
+    return ImageBlock(url=image["url"]) if image else TextBlock(text=read_text(block))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from agents.memory.session import OpenAIResponsesCompactionArgs
     from agents.run import CallModelData
 
-    from penstock.integrations.bridge import FittedMessages
+    from penstock.integrations.bridge import FittedMessages, RecallTool
 
 __all__ = ["PenstockSession"]
 
@@ -49,7 +49,7 @@ class PenstockSession(SessionABC):
     @property
     def tools(self) -> list[FunctionTool]:
         """The recall tools, for the agent; none unless `recall_tools` was asked for."""
-        return [self._make_tool(schema["function"]) for schema in self._bridge.recall_schemas]
+        return self._bridge.make_tools(self._make_tool)
 
     def run_config(self, **settings: Any) -> RunConfig:
         """Returns a run configuration with these settings in which every model call is fitted."""
@@ -59,10 +59,13 @@ class PenstockSession(SessionABC):
         """Returns the input of a model call, compacted where that is due: a `call_model_input_filter`."""
         given = data.model_data
         model = data.agent.model
-        self._conversation.name_model(model if isinstance(model, str) else "")
-        tools = [tool.params_json_schema for tool in data.agent.tools if isinstance(tool, FunctionTool)]
-        self._conversation.surround(given.instructions, tools)
-        fitted = await self._conversation.afit(given.input)
+        conversation = self._bridge.open(
+            self.session_id,
+            model=model if isinstance(model, str) else "",
+            system=given.instructions,
+            tools=[tool.params_json_schema for tool in data.agent.tools if isinstance(tool, FunctionTool)],
+        )
+        fitted = await conversation.afit(given.input)
         _trace(fitted)
         return ModelInputData(input=fitted.messages, instructions=given.instructions)
 
@@ -94,21 +97,16 @@ class PenstockSession(SessionABC):
         if wrapper is not None and (entries := wrapper.usage.request_usage_entries):
             self._conversation.use(entries[-1])
         if (args or {}).get("force") and wrapper is None:
-            _trace(await in_thread(self._conversation.compact, await self.get_items()))
+            _trace(await self._conversation.acompact(await self.get_items()))
         else:
             _trace(await in_thread(self._conversation.refit))
 
-    def _make_tool(self, function: dict[str, Any]) -> FunctionTool:
+    def _make_tool(self, tool: RecallTool) -> FunctionTool:
         async def answer(_context: Any, arguments: str) -> str:
-            return await self._conversation.aanswer(function["name"], arguments)
+            return await self._conversation.aanswer(tool.name, arguments)
 
-        return FunctionTool(
-            name=function["name"],
-            description=function["description"],
-            params_json_schema=function["parameters"],
-            on_invoke_tool=answer,
-            strict_json_schema=False,
-        )
+        name, description, parameters = tool
+        return FunctionTool(name, description, parameters, on_invoke_tool=answer, strict_json_schema=False)
 
 
 def _trace(fitted: FittedMessages[Any]) -> None:

@@ -30,6 +30,7 @@ from pydantic import PrivateAttr
 from penstock.conversation.wire import json_text
 from penstock.engine.handoff import handoff
 from penstock.errors import PenstockError
+from penstock.integrations.translators import ChatMessageParts
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.windows import resolve_window
 
@@ -139,17 +140,6 @@ def _write(events: list[LLMConvertibleEvent]) -> list[dict[str, Any]]:
     wires: list[dict[str, Any]] = []
     for message in LLMConvertibleEvent.events_to_messages(events):
         text = "\n".join(part.text for part in message.content if isinstance(part, TextContent))
-        wire: dict[str, Any] = {"role": message.role, "content": text}
-        if message.tool_call_id:
-            wire["tool_call_id"] = message.tool_call_id
-        if message.tool_calls:
-            wire["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments},
-                }
-                for call in message.tool_calls
-            ]
-        wires.append(wire)
+        calls = [(call.id, call.name, call.arguments) for call in message.tool_calls or ()]
+        wires.append(ChatMessageParts(message.role, text, calls, message.tool_call_id).to_wire())
     return wires

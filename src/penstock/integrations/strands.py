@@ -12,7 +12,6 @@ of the global OpenTelemetry tracer. One manager serves one agent.
 
 from __future__ import annotations
 
-import base64
 import uuid
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -23,21 +22,13 @@ from strands.tools.tools import PythonAgentTool
 
 from penstock.conversation.wire import json_text
 from penstock.integrations.bridge import Bridge, BridgeOptions, trace_compaction
-from penstock.integrations.translators import (
-    PartsTranslator,
-    read_text,
-    write_call,
-    write_media,
-    write_result,
-    write_text,
-    write_thinking,
-)
+from penstock.integrations.translators import PartsTranslator, read_text
 
 if TYPE_CHECKING:
     from strands import Agent
     from strands.hooks import HookRegistry
 
-    from penstock.integrations.bridge import BridgedConversation, FittedMessages
+    from penstock.integrations.bridge import BridgedConversation, FittedMessages, RecallTool
 
 __all__ = ["ConverseTranslator", "PenstockConversationManager"]
 
@@ -57,21 +48,21 @@ class ConverseTranslator(PartsTranslator[dict[str, Any], dict[str, Any]]):
         """Returns the block that says what the content block says; none for an empty text."""
         match part:
             case {"text": str(text)}:
-                return [write_text(text)] if text else []
+                return self.write_text(text)
+            case {"json": value}:  # of a result
+                return self.write_text(json_text(value))
             case {"toolUse": {"toolUseId": call, "name": tool, "input": arguments}}:
-                return [write_call(call, tool, arguments)]
+                return self.write_call(call, tool, arguments)
             case {"toolResult": {"toolUseId": call, "content": content, **rest}}:
-                told = [block for one in content for block in self._write_inner(one)]
-                return [write_result(call, told, failed=rest.get("status") == "error")]
+                failed = rest.get("status") == "error"
+                return self.write_result(call, self.write_parts(content), failed=failed)
             case {"reasoningContent": {"reasoningText": thought}}:
-                return [write_thinking(thought.get("text", ""), thought.get("signature"))]
+                return self.write_thinking(thought.get("text"), thought.get("signature"))
             case {"image": {"format": kind, "source": {"bytes": data}}}:
-                return [write_media(f"image/{kind}", base64.b64encode(data).decode())]
+                return self.write_media(f"image/{kind}", data)
             case {"document": {"format": kind, "source": {"bytes": data}}}:
-                return [write_media(f"application/{kind}", base64.b64encode(data).decode())]
-        return [
-            {"type": next(iter(part), "content"), "value": repr(part)}
-        ]  # kept with its message, and never read
+                return self.write_media(f"application/{kind}", data)
+        return self.write_opaque(next(iter(part), "content"), part)
 
     def rewrite_part(self, part: dict[str, Any], blocks: list[dict[str, Any]]) -> dict[str, Any]:
         """Returns the content block with what it says now."""
@@ -82,15 +73,11 @@ class ConverseTranslator(PartsTranslator[dict[str, Any], dict[str, Any]]):
                 return {**part, "toolResult": {**result, "content": [{"text": read_text(blocks[0])}]}}
         return {"text": read_text(blocks[0])}
 
-    def make_part(self, block: dict[str, Any], role: str) -> dict[str, Any]:  # noqa: ARG002  # of the base
+    def make_part(self, text: str, role: str, call: str | None) -> dict[str, Any]:  # noqa: ARG002  # of the base
         """Returns the result of a call, or a text."""
-        text = {"text": read_text(block)}
-        if block["type"] != "tool_result":
-            return text
-        return {"toolResult": {"toolUseId": block["tool_use_id"], "status": "error", "content": [text]}}
-
-    def _write_inner(self, part: dict[str, Any]) -> list[dict[str, Any]]:
-        return [write_text(json_text(part["json"]))] if "json" in part else self.write_part(part)
+        if call is None:
+            return {"text": text}
+        return {"toolResult": {"toolUseId": call, "status": "error", "content": [{"text": text}]}}
 
 
 class PenstockConversationManager(ConversationManager):
@@ -100,7 +87,6 @@ class PenstockConversationManager(ConversationManager):
         super().__init__()
         self._bridge: Bridge[dict[str, Any]] = Bridge(ConverseTranslator(), "strands", options)
         self._compacted: list[dict[str, Any]] = []  # the list after the last compaction, for the session
-        self._refusals = 0
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Subscribes to what happens around a model call, and adds the recall tools where they were asked for."""
@@ -114,14 +100,8 @@ class PenstockConversationManager(ConversationManager):
 
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:  # noqa: ARG002
         """Compacts what the provider refused, and raises its error where that cannot help; without one, compacts now."""
-        conversation = self._open(agent)
-        if e is None:
-            self._replace(agent, conversation.compact(agent.messages))
-            return
-        self._refusals += 1
-        fitted = conversation.recover(agent.messages, e, self._refusals, too_long=True)
-        if fitted is None or not fitted.changed:
-            raise e
+        given, conversation = agent.messages, self._open(agent)
+        fitted = conversation.recover(given, e, too_long=True) if e else conversation.compact(given)
         self._replace(agent, fitted)
 
     def get_state(self) -> dict[str, Any]:
@@ -135,8 +115,7 @@ class PenstockConversationManager(ConversationManager):
         return list(self._compacted) or None
 
     def _add_tools(self, event: AgentInitializedEvent) -> None:
-        for schema in self._bridge.recall_schemas:
-            event.agent.tool_registry.register_tool(self._make_tool(schema["function"]))
+        event.agent.tool_registry.process_tools(self._bridge.make_tools(self._make_tool))
 
     async def _fit(self, event: BeforeModelCallEvent) -> None:
         self._replace(event.agent, await self._open(event.agent).afit(event.agent.messages))
@@ -151,7 +130,6 @@ class PenstockConversationManager(ConversationManager):
     def _take_usage(self, event: AfterModelCallEvent) -> None:
         answer = event.stop_response
         if answer is not None and (usage := answer.message.get("metadata", {}).get("usage")):
-            self._refusals = 0
             read, written = usage.get("cacheReadInputTokens"), usage.get("cacheWriteInputTokens")
             # Some models count what was cached in the input, some beside it.
             prompt = max(usage["inputTokens"], usage["totalTokens"] - usage["outputTokens"])
@@ -160,20 +138,20 @@ class PenstockConversationManager(ConversationManager):
     def _open(self, agent: Agent) -> BridgedConversation[dict[str, Any]]:
         """Returns the conversation: that of the session, or without one the one that the messages continue."""
         stored = getattr(getattr(agent, "_session_manager", None), "session_id", None)
-        if not self._bridge.options.get("context_length"):
-            self._bridge.options["context_length"] = agent.model.context_window_limit
-        conversation = self._bridge.open(stored and f"{stored}/{agent.agent_id}", agent.messages)
         config: Any = agent.model.get_config()
-        conversation.name_model(str(config.get("model_id") or "") if isinstance(config, dict) else "")
-        conversation.surround(agent.system_prompt, agent.tool_registry.get_all_tool_specs())
-        return conversation
+        return self._bridge.open(
+            stored and f"{stored}/{agent.agent_id}",
+            agent.messages,
+            model=str(config.get("model_id") or "") if isinstance(config, dict) else "",
+            window=agent.model.context_window_limit,
+            system=agent.system_prompt,
+            tools=agent.tool_registry.get_all_tool_specs(),
+        )
 
-    def _make_tool(self, function: dict[str, Any]) -> PythonAgentTool:
+    def _make_tool(self, tool: RecallTool) -> PythonAgentTool:
         async def answer(tool_use: Any, agent: Agent, **_: Any) -> dict[str, Any]:
-            text = await self._open(agent).aanswer(function["name"], tool_use["input"])
+            text = await self._open(agent).aanswer(tool.name, tool_use["input"])
             return {"toolUseId": tool_use["toolUseId"], "status": "success", "content": [{"text": text}]}
 
-        spec = {"name": function["name"], "description": function["description"]}
-        return PythonAgentTool(
-            function["name"], {**spec, "inputSchema": {"json": function["parameters"]}}, answer
-        )
+        spec = {"name": tool.name, "description": tool.description, "inputSchema": {"json": tool.parameters}}
+        return PythonAgentTool(tool.name, spec, answer)

@@ -46,7 +46,7 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 def normalise_usage(usage: Any, dialect: str | None = None) -> Usage:
-    """Returns one record from the usage of OpenAI Chat, OpenAI Responses, Anthropic, or a record of ours as a dict.
+    """Returns one record from the usage of OpenAI Chat, OpenAI Responses, Anthropic, LangChain, or a record of ours as a dict.
 
     `usage` is a mapping or an SDK object. `dialect` ("chat", "responses", "anthropic") is only needed where the
     field names leave it open; it gives way where none of its own fields is there. What is missing, null,
@@ -133,8 +133,14 @@ def _chat_output(usage: Any, prompt: int, *, cached: bool) -> tuple[int, int]:
 
 def _from_responses(usage: Any) -> Usage:
     details = _get(usage, "input_tokens_details")
-    read = _count(details, "cached_tokens")
-    written = _count(details, "cache_creation_tokens") or _count(details, "cache_write_tokens")
+    if details is None:  # LangChain's names
+        details = _get(usage, "input_token_details")
+    read = _count(details, "cached_tokens") or _count(details, "cache_read")
+    written = (
+        _count(details, "cache_creation_tokens")
+        or _count(details, "cache_write_tokens")
+        or _count(details, "cache_creation")
+    )
     return Usage(
         input_tokens=max(0, _count(usage, "input_tokens") - read - written),
         output_tokens=_count(usage, "output_tokens"),

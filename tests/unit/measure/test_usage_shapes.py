@@ -50,10 +50,17 @@ OPENROUTER = {
     "cost_details": {"upstream_inference_cost": None},
     "completion_tokens_details": {"reasoning_tokens": 31, "image_tokens": 0},
 }
+LANGCHAIN = {
+    "input_tokens": 8120,
+    "output_tokens": 510,
+    "total_tokens": 8630,
+    "input_token_details": {"cache_read": 6144, "cache_creation": 1024},
+}
 SHAPES = [
     ("chat", OPENAI_CHAT, Usage(86, 300, 1920, 0, 0, 128)),
     ("responses", RESPONSES, Usage(952, 510, 6144, 1024, 0, 448)),
     ("anthropic", ANTHROPIC, Usage(12, 733, 41_200, 5300, 4000, 0)),
+    ("responses", LANGCHAIN, Usage(952, 510, 6144, 1024, 0, 0)),
     ("chat", DEEPSEEK, Usage(92, 90, 1408, 0, 0, 0)),
     ("chat", OPENROUTER, Usage(21, 60, 10_000, 318, 0, 31)),
 ]
