@@ -65,6 +65,9 @@ class _KeptBooks(msgspec.Struct, frozen=True):
     grown_tokens: int
 
 
+_READ_BOOKS = msgspec.json.Decoder(_KeptBooks).decode
+
+
 class _BookedRequest(msgspec.Struct, frozen=True):
     """A request that is under way: the books before it, so that its report can correct it."""
 
@@ -340,7 +343,7 @@ class Bookkeeper:
         """Returns the books that were kept; None where there are none, or they are about another model or caching."""
         data = self._session.store.note(_NOTES, self._session.row.conversation)
         try:
-            kept = msgspec.json.decode(data, type=_KeptBooks) if data else None
+            kept = _READ_BOOKS(data) if data else None
         except msgspec.DecodeError:  # written by another version
             return None
         if kept is None or kept.model != self._model:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Learned", "PartNotes", "notes_for"]
 
 _LEAST_WINDOW, _MOST_WINDOW = 1_024, 10_000_000
+_READ_CALIBRATION = msgspec.json.Decoder(Calibration).decode
 _LEAST_CAP = 256  # tokens: no model is limited to less, so a smaller number meant something else
 
 
@@ -42,7 +43,7 @@ class Learned:
         """Returns how the provider counts, in relation to us."""
         note = self._calibrations.get(_key(model, endpoint))
         try:
-            return msgspec.json.decode(note, type=Calibration) if note else Calibration()
+            return _READ_CALIBRATION(note) if note else Calibration()
         except msgspec.DecodeError:  # of another version
             return Calibration()
 

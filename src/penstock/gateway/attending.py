@@ -498,6 +498,9 @@ class CompactionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The `base` of the compaction before it; empty for the first."""
 
 
+_READ_RECORDS = msgspec.msgpack.Decoder(list[CompactionRecord]).decode
+
+
 class CompactionRecords:
     """The records of an owner's conversations that begin with the same message, which has the chained id `beginning`."""
 
@@ -532,6 +535,6 @@ class CompactionRecords:
     def _read(self) -> list[CompactionRecord]:
         note = self._store.note(_RECORDS, self._key)
         try:
-            return [] if note is None else msgspec.msgpack.decode(note, type=list[CompactionRecord])
+            return [] if note is None else _READ_RECORDS(note)
         except msgspec.DecodeError:  # of another version
             return []

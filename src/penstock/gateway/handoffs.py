@@ -17,7 +17,7 @@ from penstock.conversation.wire import json_text, parse_json
 from penstock.engine.handoff import handoff
 from penstock.errors import UnknownSession
 from penstock.gateway.orders import Unsealed, WrittenHandoff
-from penstock.gateway.sealing import Sealed, digest_token, name_conversation, open_seal, seal
+from penstock.gateway.sealing import READ_SEALED, Sealed, digest_token, name_conversation, open_seal, seal
 from penstock.sessions.handovers import (
     HandedOver,
     HandoverOrigin,
@@ -143,4 +143,4 @@ def _look_up(store: Store, token: str) -> Sealed | None:
     except UnknownSession:
         return None
     kept = store.note(_KEPT, f"{conversation}/{digest_token(token)}")
-    return None if kept is None else msgspec.msgpack.decode(kept, type=Sealed)
+    return None if kept is None else READ_SEALED(kept)

@@ -72,10 +72,13 @@ class HostedProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     """A digest of the request, where it had an idempotency key."""
 
 
+_READ_PROFILE: Final = msgspec.json.Decoder(HostedProfile).decode
+
+
 def read_profile(store: Store, conversation: str) -> HostedProfile:
     """Returns the profile of a conversation; an empty one where it was not opened here."""
     kept = store.note(HOSTED, conversation)
-    return msgspec.json.decode(kept, type=HostedProfile) if kept else HostedProfile()
+    return _READ_PROFILE(kept) if kept else HostedProfile()
 
 
 class HostedAgent:

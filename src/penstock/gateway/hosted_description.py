@@ -7,6 +7,8 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from penstock._structs import read_early
+
 __all__ = [
     "CompactionRequest",
     "GivenApproval",
@@ -59,6 +61,9 @@ class GivenApproval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     id: Annotated[str, Meta(min_length=1, max_length=64)]
     reply: Literal["once", "session", "no"]
+
+
+read_early(NewHostedSession, SaidText, CompactionRequest, PinnedMessage, GivenApproval)
 
 
 # The description.

@@ -81,6 +81,9 @@ class HostedReply(msgspec.Struct, kw_only=True):
     usage: dict[str, Any] = {}
 
 
+_READ_REPLY: Final = msgspec.json.Decoder(HostedReply).decode
+
+
 class HostedTurns:
     """The turns of one process. All of its methods run in one event loop."""
 
@@ -405,7 +408,7 @@ def _replay(known: Delivery | None, delivery: Delivery | None) -> HostedReply | 
             "this idempotency key was used for another message",
             "use a new key for each message, and the same one only to send it again",
         )
-    return None if known.answer is None else msgspec.json.decode(known.answer, type=HostedReply)
+    return None if known.answer is None else _READ_REPLY(known.answer)
 
 
 def _take_in(agent: Agent, said: HostedMessage, known: Delivery | None) -> int:

@@ -206,6 +206,8 @@ def _parse(raw: bytes) -> Any:
 
 # Keeping.
 
+_READ_TURNS: Final = msgspec.msgpack.Decoder(tuple[InnerTurn, ...]).decode
+
 
 def keep_turns(store: Store, conversation: str, turns: Sequence[InnerTurn]) -> None:
     """Keeps the turns of a conversation that are to be sent again, and no others."""
@@ -216,7 +218,7 @@ def read_turns(store: Store, conversation: str) -> tuple[InnerTurn, ...]:
     """Returns the turns of a conversation that are kept."""
     kept = store.note(_KEPT, conversation)
     try:
-        return () if kept is None else msgspec.msgpack.decode(kept, type=tuple[InnerTurn, ...])
+        return () if kept is None else _READ_TURNS(kept)
     except msgspec.DecodeError:  # of another version
         return ()
 

@@ -102,6 +102,7 @@ class NewKey(msgspec.Struct, frozen=True):
 
 
 _NO_RULES = KeyRules()
+_READ_RULES = msgspec.json.Decoder(KeyRules).decode
 
 
 RefusalReason: TypeAlias = Literal["key", "model", "rate", "budget", "busy"]
@@ -175,7 +176,7 @@ def _digest(text: str) -> bytes:
 
 def _build_key(row: Row) -> GatewayKey:
     try:
-        rules = msgspec.json.decode(bytes(row[6]), type=KeyRules)
+        rules = _READ_RULES(bytes(row[6]))
     except msgspec.DecodeError as error:
         raise StoreError(
             f"the rules of the key {row[0]} cannot be read: revoke it and make another"

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
+    "READ_SEALED",
     "TOKEN_START",
     "FileKeys",
     "SealKey",
@@ -64,6 +65,9 @@ class Sealed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     length: int = 0
 
 
+READ_SEALED: Final = msgspec.msgpack.Decoder(Sealed).decode
+
+
 class SealKey(msgspec.Struct, frozen=True):
     """A key for seals."""
 
@@ -94,7 +98,7 @@ def open_seal(token: str, owner: str, find: Callable[[str], SealKey | None]) -> 
     if not hmac.compare_digest(_sign(key, owner, signed).encode(), signature.encode()):
         return None
     try:
-        return msgspec.msgpack.decode(zlib.decompress(_read_base64(parts[3])), type=Sealed)
+        return READ_SEALED(zlib.decompress(_read_base64(parts[3])))
     except (binascii.Error, zlib.error, msgspec.DecodeError):  # of a later version
         return None
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentParts", "assemble_agent"]
 
+_READ_PROMPT = msgspec.json.Decoder(Snapshot).decode
 _PROMPT = "prompt"  # the name of the notes that hold frozen prompts
 
 
@@ -177,7 +178,7 @@ def _make_tool_context(session: Session, parts: AgentParts) -> ToolContext:
 
 def _read_prompt(session: Session) -> Snapshot | None:
     data = session.store.note(_PROMPT, session.row.conversation)
-    return msgspec.json.decode(data, type=Snapshot) if data else None
+    return _READ_PROMPT(data) if data else None
 
 
 def _keep_prompt(session: Session, snapshot: Snapshot) -> None:

@@ -34,6 +34,9 @@ class _ProjectFile(msgspec.Struct, frozen=True):
     allowed: tuple[_KeptApproval, ...] = ()
 
 
+_READ_FILE = msgspec.json.Decoder(_ProjectFile).decode
+
+
 class ProjectApprovals(msgspec.Struct, frozen=True):
     """The approvals of the project at `root`, a real path. Several chats may share them: each sees a change at once."""
 
@@ -71,7 +74,7 @@ class ProjectApprovals(msgspec.Struct, frozen=True):
 
     def _read(self) -> tuple[_KeptApproval, ...]:
         try:
-            found = msgspec.json.decode(self.path.read_bytes(), type=_ProjectFile)
+            found = _READ_FILE(self.path.read_bytes())
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return ()
         return found.allowed if found.project == _name(self.root) else ()

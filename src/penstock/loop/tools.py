@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 
+from penstock._structs import read_early
 from penstock.errors import InputError, ToolFailure
 from penstock.loop.approvals import Access, Decision, Permission
 from penstock.loop.capping import cap_text
@@ -108,6 +109,12 @@ class OwnTool(ABC, Generic[_Arguments]):
     access: ClassVar[Access] = Access.READ
     most_chars: ClassVar[int | None] = 50_000
     arguments: type[_Arguments]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Reads the arguments of a new tool."""
+        super().__init_subclass__(**options)
+        if "arguments" in cls.__dict__:
+            read_early(cls.arguments)
 
     @property
     def parameters(self) -> Mapping[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock._structs import read_early
 from penstock.conversation.wire import json_text, parse_json
 from penstock.measure.usage import names_cache, normalise_usage
 from penstock.providers.bodies import parse_event, read_shape
@@ -51,6 +52,9 @@ class _Body(msgspec.Struct):
     stop_reason: str | None = None
     model: str | None = None
     usage: Any = None
+
+
+read_early(_Block, _Body)
 
 
 def request_body(ask: Ask, model: str, quirks: Quirks, *, stream: bool = False) -> dict[str, Any]:  # noqa: ARG001 - the same signature in each dialect

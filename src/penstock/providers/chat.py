@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock._structs import read_early
 from penstock.conversation.wire import json_text
 from penstock.measure.usage import names_cache, normalise_usage
 from penstock.providers.bodies import parse_event, provider_error, read_shape
@@ -71,6 +72,9 @@ class _Body(msgspec.Struct):
     choices: list[_Choice]
     model: str | None = None
     usage: Any = None
+
+
+read_early(_Body)
 
 
 def request_body(ask: Ask, model: str, quirks: Quirks, *, stream: bool = False) -> dict[str, Any]:

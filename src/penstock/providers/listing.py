@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from penstock._structs import read_early
 from penstock.providers.bodies import read_shape
 
 __all__ = ["OWN_ROUTES", "ModelListing", "OwnRoute", "entry_of", "listings_from_body", "next_page"]
@@ -42,6 +43,9 @@ class ModelListing(msgspec.Struct, frozen=True):
 class _Page(msgspec.Struct):
     data: list[Any] | None = None
     models: list[Any] | None = None
+
+
+read_early(_Page)
 
 
 def listings_from_body(body: Mapping[str, Any]) -> tuple[ModelListing, ...]:

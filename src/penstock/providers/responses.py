@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock._structs import read_early
 from penstock.measure.usage import names_cache, normalise_usage
 from penstock.providers.bodies import parse_event, provider_error, read_shape
 from penstock.providers.classify import classify_error
@@ -57,6 +58,9 @@ class _Body(msgspec.Struct):
     incomplete_details: _Details | None = None
     model: str | None = None
     usage: Any = None
+
+
+read_early(_Item, _Body)
 
 
 def request_body(ask: Ask, model: str, quirks: Quirks, *, stream: bool = False) -> dict[str, Any]:

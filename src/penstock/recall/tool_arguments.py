@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from penstock._structs import read_early
 from penstock.conversation.handles import HandleKind, parse_handle
 from penstock.conversation.wire import parse_json
 from penstock.errors import InputError
@@ -59,6 +60,9 @@ class AskEntity(msgspec.Struct, frozen=True):
     """Arguments of `history_entity`."""
 
     name: str | int
+
+
+read_early(SearchHistory, DescribeHistory, ExpandHistory, AskEntity)
 
 
 def read_arguments(args: Any, kind: type[_Arguments]) -> _Arguments:

@@ -60,6 +60,10 @@ class HandedOver(msgspec.Struct, frozen=True, kw_only=True):
     tokens_after: int
 
 
+_READ_ORIGIN = msgspec.json.Decoder(HandoverOrigin).decode
+_READ_HANDOVERS = msgspec.json.Decoder(list[HandedOver]).decode
+
+
 def sign_handoff(text: str, conversation: str, length: int) -> str:
     """Returns a handoff whose mark names the messages that it stands for."""
     found = mark.find(text)
@@ -94,7 +98,7 @@ def keep_origin(store: Store, conversation: str, origin: HandoverOrigin) -> None
 def read_origin(store: Store, conversation: str) -> HandoverOrigin | None:
     """Returns where a conversation comes from; None where it is not known to come from another."""
     noted = store.note(_ORIGIN, conversation)
-    return None if noted is None else msgspec.json.decode(noted, type=HandoverOrigin)
+    return None if noted is None else _READ_ORIGIN(noted)
 
 
 def keep_handover(store: Store, conversation: str, receipt: HandedOver) -> None:
@@ -106,4 +110,4 @@ def keep_handover(store: Store, conversation: str, receipt: HandedOver) -> None:
 def read_handovers(store: Store, conversation: str) -> list[HandedOver]:
     """Returns the receipts of all handoffs that clients were given of a conversation, the oldest first."""
     noted = store.note(_HANDED_OVER, conversation)
-    return [] if noted is None else msgspec.json.decode(noted, type=list[HandedOver])
+    return [] if noted is None else _READ_HANDOVERS(noted)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from penstock._structs import read_early
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Image, Message, Role, Text, ToolCall, ToolResult
 from penstock.conversation.view import Kept, as_message
@@ -48,6 +49,8 @@ __all__ = [
 
 _ANSWERS = 30  # messages of the agent: what it needs later than that says little about one compaction
 # The number changes with what is counted: what was kept under another one is then counted anew.
+read_early(Receipt)
+_READ_QUALITY = msgspec.json.Decoder(LiveQuality).decode
 _NOTE = "quality of a compaction, 1"
 _SHORTEST_VALUE = 4  # characters: shorter ones say nothing by themselves
 _QUESTION_MARKS = "?？؟"  # also those of Chinese and Arabic
@@ -186,7 +189,7 @@ def read_receipt(stored: Mapping[str, Any], quality: LiveQuality | None = None) 
 
 def _read_kept(store: Store, name: str) -> LiveQuality | None:
     kept = store.note(_NOTE, name)
-    return None if kept is None else msgspec.json.decode(kept, type=LiveQuality)
+    return None if kept is None else _READ_QUALITY(kept)
 
 
 def _keep(store: Store, name: str, quality: LiveQuality) -> None:

@@ -8,11 +8,14 @@ from typing import Any
 
 import msgspec
 
+from penstock._structs import read_early
 from penstock.errors import SettingsError
 from penstock.settings.keys import Key, check_value, keys_of, sections_of
 from penstock.settings.sections import Settings
 
 __all__ = ["find_most_alike", "known_keys", "read_values", "settings_from"]
+
+read_early(Settings)
 
 
 def settings_from(mapping: Mapping[str, Any]) -> Settings:

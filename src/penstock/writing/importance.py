@@ -692,7 +692,10 @@ class WeightsByContent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     @classmethod
     def read(cls, data: bytes) -> WeightsByContent:
         """Returns the weights in a file. Raises ValueError for weights of other features than these."""
-        return msgspec.json.decode(data, type=cls)
+        return _READ_WEIGHTS(data)
+
+
+_READ_WEIGHTS = msgspec.json.Decoder(WeightsByContent).decode
 
 
 def answers_in_data(index: Index) -> bool:

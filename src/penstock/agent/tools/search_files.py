@@ -27,6 +27,7 @@ __all__ = ["SearchFiles"]
 _CHILD = ("-P", "-m", "penstock.agent.tools.search_child")
 """`-P`: a file in the working folder must not take the place of a module."""
 
+_READ_LINES = msgspec.json.Decoder(FoundLines).decode
 _SECONDS = 30.0
 
 
@@ -98,6 +99,6 @@ async def _search_in_child(job: SearchJob) -> FoundLines:
             os.killpg(process.pid, signal.SIGKILL)
         await asyncio.shield(process.wait())
     try:
-        return msgspec.json.decode(answer, type=FoundLines)
+        return _READ_LINES(answer)
     except msgspec.DecodeError:
         raise ToolFailure("the search ended without an answer; use a simpler pattern") from None
