@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from penstock.settings import Settings
     from penstock.stores.store import Store
 
-__all__ = ["Attended", "CompactionRecord", "CompactionRecords", "restrict_writers"]
+__all__ = ["Attended", "CompactionRecord", "CompactionRecords", "Line", "restrict_writers"]
 
 NEVER = 1 << 40
 """More tokens than any request has."""
@@ -75,8 +75,65 @@ def restrict_writers(settings: Settings) -> Settings:
     return msgspec.structs.replace(settings, auxiliary=AuxiliarySettings())
 
 
+class Line:
+    """The orders on one conversation, one behind the other.
+
+        async with line.join():
+            ...
+
+    Unlike a lock, a place in it is taken by the call of `join`, not when it is awaited: an order that needs several
+    conversations joins all of their lines at once, and nothing can come in between.
+    """
+
+    def __init__(self) -> None:
+        self._last: asyncio.Future[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """True while an order is in it."""
+        return self._last is not None and not self._last.done()
+
+    def join(self) -> _Place:
+        """Returns the place behind all others."""
+        place = _Place(self._last)
+        self._last = place.left
+        return place
+
+
+class _Place:
+    """A place in a line: entered when all before it have left. One that is never entered must be left, too."""
+
+    def __init__(self, before: asyncio.Future[None] | None) -> None:
+        self._before = before
+        self.left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def wait(self) -> None:
+        """Waits until it is this order's turn."""
+        if self._before is not None and not self._before.done():
+            await asyncio.wait([self._before])
+
+    async def __aenter__(self) -> None:
+        try:
+            await self.wait()
+        except asyncio.CancelledError:
+            self.leave()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Lets the next order go on, once those before have left."""
+        if self.left.done():
+            return
+        if self._before is None or self._before.done():
+            self.left.set_result(None)
+        else:
+            self._before.add_done_callback(lambda _: self.leave())
+
+
 class Attended:
-    """One conversation. Whoever works on it holds `lock`.
+    """One conversation. Whoever works on it stands in `line`.
 
     `digests` are those of all messages of its log. `prefix` is what is sent in place of the first of them, `mode` says
     what may be kept of it.
@@ -90,7 +147,7 @@ class Attended:
         self.owner = order.owner
         self.mode: StoreMode = order.store
         self.dialect = dialect_named(session.row.dialect)
-        self.lock = asyncio.Lock()
+        self.line = Line()
         self.digests = list(digests)
         self._summarise = session.settings.gateway.summarise
         self._writer = session.settings.auxiliary.compression

@@ -14,7 +14,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
@@ -56,6 +56,7 @@ from penstock.recall.tools import limit_answer
 from penstock.sessions.appending import PreparedMessages, describe_messages, encode_given, read_given
 from penstock.sessions.branches import branch_off
 from penstock.sessions.handovers import HandoverOrigin, find_origin, keep_origin
+from penstock.sessions.metering import price_request
 from penstock.sessions.session import Session
 from penstock.sessions.workings import new_session_id
 from penstock.stores.store import open_store
@@ -208,8 +209,10 @@ class Conversations:
         """Carries out an order on an open conversation."""
         found = self._open.get(order.conversation)
         if found is None:
+            if isinstance(order, TakeUsage):
+                await self._in_thread(self._book, order)
             return NotOpen()
-        async with found.lock:
+        async with found.line.join():
             if self._open.get(order.conversation) is not found:
                 return NotOpen()
             self._open.move_to_end(order.conversation)
@@ -238,13 +241,20 @@ class Conversations:
         the disk. An exception among the answers is a fault of ours, with that order alone.
         """
         answers: list[Answer | Exception] = [NotOpen()] * len(orders)
-        async with AsyncExitStack() as locks:
-            held: list[tuple[int, Attended, Append]] = []
+        with ExitStack() as places:
+            joined, released = [], []
             for at, order in enumerate(orders):
                 found = self._open.get(order.conversation)
                 if found is None:
-                    continue
-                await locks.enter_async_context(found.lock)
+                    released.append(order)
+                else:
+                    place = found.line.join()
+                    places.callback(place.leave)
+                    joined.append((at, found, order, place))
+            # No order that comes from here on gets in front of any of these, however long one of them waits.
+            held: list[tuple[int, Attended, Append]] = []
+            for at, found, order, place in joined:
+                await place.wait()
                 if self._open.get(order.conversation) is found:
                     self._open.move_to_end(order.conversation)
                     held.append((at, found, order))
@@ -252,7 +262,17 @@ class Conversations:
             logged = await self._in_thread(_log_together, pairs) if pairs else []
             for (at, found, order), one in zip(held, logged, strict=True):
                 answers[at] = await self._answer_append(found, order, one)
+        for order in released:
+            if order.used is not None:
+                await self._in_thread(self._book, order.used)
         return answers
+
+    def _book(self, order: TakeUsage) -> None:
+        """Books what requests of a conversation used that is not open any more: the provider has billed it."""
+        store, now = self._store("full"), time.time()
+        with suppress(UnknownSession):  # deleted, or never kept
+            row = store.tip(order.conversation)
+            store.book_all([price_request(row.id, usage, row.model, at=now) for usage in order.usages])
 
     async def _answer_append(
         self, found: Attended, order: Append, logged: Appended | Exception
@@ -299,7 +319,7 @@ class Conversations:
                     found.use(order.outside)
                     await found.compact_again(read, ids)
         self._open.move_to_end(found.id)
-        async with found.lock:
+        async with found.line.join():
             first_sent = await self._in_thread(_list_first_sent, found, came)
             try:
                 await self._in_thread(self._log, found, order, read)
@@ -395,7 +415,7 @@ class Conversations:
         logged = _find_logged(store, row, read, found[1])
         return None if logged is None else _Place(row.conversation, logged)
 
-    # Orders on an open conversation; its lock is held.
+    # Orders on an open conversation, whose turn it is.
 
     async def _fit(self, found: Attended, order: Fit) -> Answer:
         digests = await self._in_thread(self._log_behind, found, order)
@@ -466,7 +486,7 @@ class Conversations:
         for name, held in list(self._open.items())[:-1]:  # never the one that is in use
             if self._held_bytes <= self._most_bytes and len(self._open) <= _MOST_OPEN:
                 return
-            if not held.lock.locked():
+            if not held.line.busy:
                 await self._drop(name)
 
     async def _drop(self, conversation: str) -> None:

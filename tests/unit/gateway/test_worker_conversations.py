@@ -210,6 +210,47 @@ def test_orders_that_are_carried_out_together_fail_each_for_itself(settings, url
     }
 
 
+def test_no_order_overtakes_those_that_are_logged_together_while_one_of_them_waits(settings, url, monkeypatch):
+    """One of two conversations is being opened again, which no count of orders shows; the other's next order comes."""
+    ann, bob = talk(3), talk(3, name="b")
+    opening_again, go_on = threading.Event(), threading.Event()
+    log = Conversations._log
+
+    def log_slowly(found, order, read):
+        if len(read.raws) == 5:
+            opening_again.set()
+            assert go_on.wait(30)
+        log(found, order, read)
+
+    async def work(conversations):
+        first = await conversations.carry_out(opening(ann[:4]))
+        other = await conversations.carry_out(opening(bob[:4], owner="bob"))
+        monkeypatch.setattr(Conversations, "_log", staticmethod(log_slowly))
+        again = asyncio.ensure_future(conversations.carry_out(opening(ann[:5])))
+        while not opening_again.is_set():
+            await asyncio.sleep(0)
+        orders = [
+            Append(conversation=first.conversation, length=5, messages=ann[5:7], outside=None),
+            Append(conversation=other.conversation, length=4, messages=bob[4:6], outside=None),
+        ]
+        together = asyncio.ensure_future(conversations.append_together(orders))
+        await asyncio.sleep(0)
+        behind = asyncio.ensure_future(
+            conversations.carry_out(
+                Append(conversation=other.conversation, length=6, messages=bob[6:8], outside=None)
+            )
+        )
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        go_on.set()
+        return await again, *await together, await behind
+
+    opened, *appended = run(settings, work)
+    assert isinstance(opened, OpenedConversation)
+    assert [type(answer) for answer in appended] == [Appended] * 3
+    assert set(logs(url).values()) == {ann[:7], bob[:8]}
+
+
 def test_a_compaction_reads_and_commits_beside_the_event_loop(settings, monkeypatch):
     """All other conversations of a worker wait for its event loop."""
     asked, committed = [], []
@@ -509,6 +550,34 @@ def test_what_was_not_used_for_long_makes_room(settings, url):
     assert back.conversation == first.conversation
     assert left == 0
     assert logs(url) == {first.conversation: one, second.conversation: two}
+
+
+def test_nothing_is_lost_with_a_conversation_that_is_not_open_any_more(settings, url):
+    """Its orders are answered `NotOpen`. The provider's bill is booked, and what was said comes with the next opening."""
+    ann, bob = talk(3), talk(3, name="b")
+    used = Usage(input_tokens=70, output_tokens=5)
+
+    async def work(conversations):
+        first = await conversations.carry_out(opening(ann[:5]))
+        await conversations.carry_out(opening(bob, owner="bob"))  # there is no room for both
+        report = TakeUsage(conversation=first.conversation, usages=(used, used), sent_tokens=70)
+        told = await conversations.carry_out(report)
+        order = Append(
+            conversation=first.conversation, length=5, messages=ann[5:9], outside=None, used=report
+        )
+        together = await conversations.append_together([order])
+        again = await conversations.carry_out(opening(ann[:9]))
+        return first, again, told, *together
+
+    first, again, *answers = run(settings, work, most_bytes=1)
+    assert answers == [NotOpen(), NotOpen()]
+    assert again.conversation == first.conversation
+    assert logs(url)[first.conversation] == ann[:9]
+    store = open_store(url)
+    booked = store.usage(session_id=first.conversation)
+    assert [row.usage for row in booked] == [used] * 4
+    assert {row.model for row in booked} == {OUTSIDE.model}
+    store.close()
 
 
 def test_a_message_that_cannot_be_read_fails_without_being_quoted(settings, url):

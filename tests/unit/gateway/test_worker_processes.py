@@ -117,10 +117,6 @@ def test_a_worker_that_is_killed_is_started_again_and_nothing_acknowledged_is_lo
     assert store.faults() == []
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="append_together waits for one lock after the other: an order for a later conversation may overtake it",
-)
 def test_orders_of_many_conversations_that_go_out_together_keep_their_order(tmp_path):
     """Each append brings what the next one builds on, and usage is told in between: nothing may overtake."""
     url = f"sqlite:///{tmp_path}/log.db"
