@@ -210,7 +210,9 @@ def test_orders_that_are_carried_out_together_fail_each_for_itself(settings, url
     }
 
 
-def test_no_order_overtakes_those_that_are_logged_together_while_one_of_them_waits(settings, url, monkeypatch):
+def test_no_order_overtakes_those_that_are_logged_together_while_one_of_them_waits(
+    settings, url, monkeypatch
+):
     """One of two conversations is being opened again, which no count of orders shows; the other's next order comes."""
     ann, bob = talk(3), talk(3, name="b")
     opening_again, go_on = threading.Event(), threading.Event()
@@ -227,8 +229,7 @@ def test_no_order_overtakes_those_that_are_logged_together_while_one_of_them_wai
         other = await conversations.carry_out(opening(bob[:4], owner="bob"))
         monkeypatch.setattr(Conversations, "_log", staticmethod(log_slowly))
         again = asyncio.ensure_future(conversations.carry_out(opening(ann[:5])))
-        while not opening_again.is_set():
-            await asyncio.sleep(0)
+        assert await asyncio.to_thread(opening_again.wait, 30)
         orders = [
             Append(conversation=first.conversation, length=5, messages=ann[5:7], outside=None),
             Append(conversation=other.conversation, length=4, messages=bob[4:6], outside=None),
