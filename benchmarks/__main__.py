@@ -187,7 +187,7 @@ def _add_tasks(group: Any) -> None:
         "--only",
         default="",
         metavar="TEXT",
-        help="tasks with this text in their names; for search, sqlite leaves PostgreSQL out",
+        help="tasks with this text in their names; for search: sqlite, store or indexes",
     )
 
 

@@ -1,7 +1,8 @@
 """Search in a store of many conversations, SQLite and PostgreSQL: how fast, who waits, how much room, how long deleting takes.
 
 The stores are kept in `out/` and used again: filling them with a million messages takes a quarter of an hour of CPU time.
-`--messages` says how many, `--only sqlite` leaves PostgreSQL out. The databases' own indexes stand beside ours in a second table.
+`--messages` says how many, `--only sqlite` leaves PostgreSQL out. The databases' own indexes stand beside ours in a second table:
+`--only indexes` makes that one alone, `--only store` the first one alone, in SQLite.
 """
 
 import importlib
@@ -66,23 +67,33 @@ def run(options: Options) -> list[Table]:
     count = 2_000 if options.quick else options.messages
     folder = ROOT / "out" / f"search-{count}"
     folder.mkdir(parents=True, exist_ok=True)
-    columns: dict[str, list[Row]] = {}
     with ExitStack() as stack:
-        urls = {"SQLite": f"sqlite:///{folder}/sessions.db"}
-        if options.only != "sqlite":
-            urls["PostgreSQL"] = stack.enter_context(_postgres(folder / "postgres"))
+        url, server = f"sqlite:///{folder}/sessions.db", ""
         filled = {
-            name: stack.enter_context(open_filled(url, folder / f"{name.lower()}.json", count, options.jobs))
-            for name, url in urls.items()
+            "SQLite": stack.enter_context(open_filled(url, folder / "sqlite.json", count, options.jobs))
         }
+        if options.only in ("", "indexes"):
+            server = stack.enter_context(_postgres(folder / "postgres"))
+        if not options.only:
+            notes = folder / "postgresql.json"
+            filled["PostgreSQL"] = stack.enter_context(open_filled(server, notes, count, options.jobs))
         words = _Words(filled["SQLite"].store)
         raw = filled["SQLite"].raw
-        for name, one in filled.items():
-            note(f"search: measuring {name}")
-            columns[name] = _measure(one, words, options)
-        with tempfile.TemporaryDirectory(dir=folder) as beside:
-            server = _make_database(urls["PostgreSQL"]) if "PostgreSQL" in urls else ""
-            rivals = compare_indexes(filled["SQLite"].store, raw, words.chinese, Path(beside), server)
+        tables = []
+        if options.only != "indexes":
+            tables.append(
+                _tabulate({name: _measure(one, words, options) for name, one in filled.items()}, count, raw)
+            )
+        if options.only != "store":
+            with tempfile.TemporaryDirectory(dir=folder) as beside:
+                other = _make_database(server) if server else ""
+                tables.append(
+                    compare_indexes(filled["SQLite"].store, raw, words.chinese, Path(beside), other)
+                )
+    return tables
+
+
+def _tabulate(columns: dict[str, list[Row]], count: int, raw: int) -> Table:
     rows = tuple((own[0][0], *(figure for _, figure in own)) for own in zip(*columns.values(), strict=True))
     remark = (
         f"{count:,} generated messages ({raw / 1e6:,.0f} MB) in {count // CONVERSATION:,} conversations: SQLite in a file, and a "
@@ -94,7 +105,7 @@ def run(options: Options) -> list[Table]:
         "that waited. Deleting ends when nothing of the conversation is left in the file."
     )
     heads = ("what", *(f"{name} (floor)" for name in columns))
-    return [Table("search", "Search", heads, rows, remark), rivals]
+    return Table("search", "Search", heads, rows, remark)
 
 
 @contextmanager
@@ -141,6 +152,7 @@ class _Words:
 
 def _measure(filled: Filled, words: _Words, options: Options) -> list[Row]:
     store, floored = filled.store, not options.quick
+    note(f"search: measuring {store.url.partition(':')[0]}")
 
     def limit(one: Limit) -> Limit | None:
         return one if floored else None

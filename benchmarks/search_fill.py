@@ -24,6 +24,7 @@ __all__ = ["CONVERSATION", "Filled", "make_conversation", "open_filled"]
 
 CONVERSATION = 1_000  # messages
 MESSAGE_BYTES = 1_500
+_MADE_AHEAD = 16  # conversations
 _CHINESE = 200  # one message of so many
 _CHARACTERS = (
     "港口船舶货物吊机仓库登记号码明天早上检查重量装卸工人报告风浪停泊费用合同签字延期保险燃油补给航线灯塔潮水"
@@ -52,7 +53,7 @@ def open_filled(url: str, notes: Path, count: int, jobs: int) -> Iterator[Filled
     try:
         wanted = range(known["conversations"], count // CONVERSATION)
         with ProcessPoolExecutor(jobs) as pool:
-            for number, messages in zip(wanted, pool.map(make_conversation, wanted), strict=True):
+            for number, messages in zip(wanted, _make_ahead(pool, wanted), strict=True):
                 start = time.process_time()
                 store.create(NewSession(id=f"c{number}", at=float(number)))
                 store.append(f"c{number}", messages, "", float(number))
@@ -66,6 +67,12 @@ def open_filled(url: str, notes: Path, count: int, jobs: int) -> Iterator[Filled
         yield Filled(store, known["conversations"] * CONVERSATION, known["raw"], known["seconds"])
     finally:
         store.close()
+
+
+def _make_ahead(pool: ProcessPoolExecutor, wanted: range) -> Iterator[list[NewMessage]]:
+    """Yields conversations, a few of them made ahead: all of them would be the store's size in memory."""
+    for start in range(0, len(wanted), _MADE_AHEAD):
+        yield from pool.map(make_conversation, wanted[start : start + _MADE_AHEAD])
 
 
 def make_conversation(number: int) -> list[NewMessage]:

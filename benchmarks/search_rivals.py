@@ -3,6 +3,9 @@
 All four take the same passages with the same terms (hashes of them, read out of a store that is filled), in the same portions, and
 must find the same passages: they are compared as the layer below the ranking, which gives the newest passages of a term.
 FTS5 has neither texts nor positions nor lengths that it could do without; GIN indexes a column of whole numbers.
+
+The last passages, up to 240,000, are added as a store adds them, in small synced portions beside another writer, and
+timed. Those before them are put in with large transactions, so that a million messages take minutes and not hours.
 """
 
 import multiprocessing
@@ -42,15 +45,14 @@ from penstock.stores.index import (
 )
 from penstock.stores.store import Store, open_store
 
-__all__ = ["compare_indexes", "measure_tables", "peak_memory", "quantile", "read_portions"]
+__all__ = ["compare_indexes", "cut_portions", "measure_tables", "peak_memory", "quantile", "read_passages"]
 
 TAKEN, TOGETHER = 3_000, 1_000  # as a search takes them
 PORTION = 600  # passages: about those of 256 messages
 REMOVED = 2_400  # about those of 1,000 messages
 RUNS = 5
-MOST_PASSAGES = (
-    240_000  # about those of 100,000 messages: each index takes them all, one synced portion after the other
-)
+MOST_ADDED = 240_000  # passages, the last, that are added in portions: about those of 100,000 messages
+FILLED_AT_ONCE = 24_000  # passages of those before them
 _BESIDE = "penstock_beside"
 _MARK = "5eed5eed"
 _KILLED_AFTER = 5  # portions
@@ -61,6 +63,12 @@ Portion = list[tuple[int, list[str]]]
 
 class Index(Protocol):
     """An index of passages by terms, in a database that others write to."""
+
+    def fill(self, portion: Portion) -> None:
+        """Adds many passages to an index that nobody uses yet."""
+
+    def end_filling(self) -> None:
+        """Makes the index one that can be used."""
 
     def add(self, portion: Portion) -> None:
         """Adds passages in one transaction."""
@@ -87,6 +95,12 @@ class Blocks:
     def __init__(self, url: str) -> None:
         self._store = open_store(url)
         self._url = url
+
+    def fill(self, portion: Portion) -> None:
+        self.add(portion)
+
+    def end_filling(self) -> None:
+        pass
 
     def add(self, portion: Portion) -> None:
         database = self._store.database
@@ -153,6 +167,12 @@ class Fts5:
         )
         self._do.execute("CREATE TABLE IF NOT EXISTS beside (row BLOB)")
 
+    def fill(self, portion: Portion) -> None:
+        self.add(portion)
+
+    def end_filling(self) -> None:
+        pass
+
     def add(self, portion: Portion) -> None:
         with self._writing():
             self._do.executemany(
@@ -203,8 +223,20 @@ class Gin:
         self._do.execute(
             "CREATE TABLE IF NOT EXISTS gin_terms (number bigint PRIMARY KEY, own integer[] NOT NULL)"
         )
-        self._do.execute("CREATE INDEX IF NOT EXISTS gin_terms_own ON gin_terms USING gin (own)")
         self._do.execute("CREATE TABLE IF NOT EXISTS gin_beside (row bytea)")
+
+    def fill(self, portion: Portion) -> None:
+        with self._do.cursor() as cursor, cursor.copy("COPY gin_terms FROM STDIN") as copy:
+            copy.write(
+                "".join(
+                    f"{number}\t{{{','.join(str(_as_number(one)) for one in terms)}}}\n"
+                    for number, terms in portion
+                )
+            )
+
+    def end_filling(self) -> None:
+        self._do.execute("SET maintenance_work_mem = '512MB'")
+        self._do.execute("CREATE INDEX gin_terms_own ON gin_terms USING gin (own)")
 
     def add(self, portion: Portion) -> None:
         with self._do.transaction(), self._do.cursor() as cursor:
@@ -240,16 +272,19 @@ def _as_number(term: str) -> int:
 
 
 class Words(NamedTuple):
-    """Terms to ask for, each with how many passages hold it."""
+    """Terms to ask for; `together` stand in one passage, as the words of a phrase do."""
 
     rare: str
     common: tuple[str, str]
+    together: tuple[str, ...]
     chinese: str
 
 
 class Measured(NamedTuple):
     """What one index did."""
 
+    filled: int
+    filling_seconds: float
     seconds: float
     waits: list[float]
     times: dict[str, float]
@@ -271,16 +306,26 @@ def compare_indexes(store: Store, raw: int, chinese: str, folder: Path, postgres
         kinds["blocks, PostgreSQL"] = (Blocks, postgres)
         kinds["GIN"] = (Gin, postgres)
     with store.database.reading() as do:
-        held = count_held_passages(do)
-    passages = min(MOST_PASSAGES, held)
+        passages = count_held_passages(do)
     words = _choose_words(store, chinese)
     measured: dict[str, Measured] = {}
     for name, (make, url) in kinds.items():
         note(f"search: {name}, {passages:,} passages")
-        measured[name] = _run_apart(_measure, make, url, store.url, words)
+        measured[name] = _run_apart(_measure, make, url, store.url, words, passages)
+        note(f"search: {name}: {_summarise(measured[name])}")
     if len({one.found for one in measured.values()}) > 1:
         raise RuntimeError("the indexes do not find the same passages")
-    return _tabulate(measured, passages, raw * passages / held)
+    return _tabulate(measured, passages, raw)
+
+
+def _summarise(one: Measured) -> str:
+    """Returns the figures of one index, for a person who waits for the others."""
+    times = ", ".join(f"{what} {1_000 * seconds:.2f} ms" for what, seconds in one.times.items())
+    return (
+        f"filled in {one.filling_seconds:.0f} s, added in {one.seconds:.0f} s, p99 beside {1_000 * quantile(one.waits, 0.99):.0f} ms; "
+        f"{times}; removed in {one.removing:.1f} s, longest beside {1_000 * max(one.removing_waits, default=0.0):.0f} ms; "
+        f"{one.room / 1e6:,.0f} MB"
+    )
 
 
 def _tabulate(measured: dict[str, Measured], passages: int, raw: float) -> Table:
@@ -290,8 +335,14 @@ def _tabulate(measured: dict[str, Measured], passages: int, raw: float) -> Table
     def row(what: str, get: Callable[[Measured], Figure]) -> tuple[str | Figure, ...]:
         return (what, *map(get, own))
 
+    filled = own[0].filled
     rows = [
-        row("adding all, the terms given", lambda one: Figure(one.seconds, "s")),
+        *(
+            [row(f"filling it with {filled:,} passages", lambda one: Figure(one.filling_seconds, "s"))]
+            if filled
+            else []
+        ),
+        row(f"adding {passages - filled:,}, the terms given", lambda one: Figure(one.seconds, "s")),
         row(
             "a row of another writer meanwhile, median",
             lambda one: Figure(1_000 * quantile(one.waits, 0.5), "ms"),
@@ -309,8 +360,8 @@ def _tabulate(measured: dict[str, Measured], passages: int, raw: float) -> Table
         ("whole after kill -9 while adding", *("yes" if one.survived else "no" for one in own)),
     ]
     remark = (
-        f"The same {passages:,} passages with the same hashes of terms, {PORTION} in a transaction that is synced, each index in a "
-        f"process of its own; all find the same passages. A query gives the newest {TAKEN:,} passages of a term, {TOGETHER:,} of "
+        f"The same {passages:,} passages with the same hashes of terms, added {PORTION} in a transaction that is synced, each index in a "
+        f"process of its own. Where there are more, an index is first filled with large transactions, GIN's made after them; all find the same passages. A query gives the newest {TAKEN:,} passages of a term, {TOGETHER:,} of "
         "two. Removing ends when no page holds a removed term: FTS5 has to merge all of its index for that, GIN to be "
         "vacuumed. Room for GIN is with the column that it indexes; memory is that of a new process that asks, so not that of "
         "PostgreSQL's server. Times are the wall clock's, best of five for queries."
@@ -318,27 +369,35 @@ def _tabulate(measured: dict[str, Measured], passages: int, raw: float) -> Table
     return Table("search-rivals", "Indexes of passages beside each other", columns, tuple(rows), remark)
 
 
-def _measure(make: Callable[[str], Index], url: str, source: str, words: Words) -> Measured:
+def _measure(make: Callable[[str], Index], url: str, source: str, words: Words, passages: int) -> Measured:
     index = make(url)
-    spent, count = 0.0, 0
+    filled, filling, spent, count = max(0, passages - MOST_ADDED), 0.0, 0.0, 0
     store = open_store(source)
+    given = read_passages(store)
+    for portion in cut_portions(islice(given, filled), FILLED_AT_ONCE):
+        filling += _time(index.fill, portion)
+    filling += _time(index.end_filling)
     with _writing_beside(make, url) as waits:
-        for portion in islice(read_portions(store), MOST_PASSAGES // PORTION):
-            start = time.perf_counter()
-            index.add(portion)
-            spent += time.perf_counter() - start
+        for portion in cut_portions(given, PORTION):
+            spent += _time(index.add, portion)
             count = portion[-1][0]
     store.close()
     times, found, memory = _run_apart(_ask, make, url, words)
     room = index.measure_room()
     gone = random.Random(1).randrange(1, max(2, count - REMOVED))
     with _writing_beside(make, url) as removing_waits:
-        start = time.perf_counter()
-        index.remove(range(gone, min(count, gone + REMOVED)))
-        removing = time.perf_counter() - start
+        removing = _time(index.remove, range(gone, min(count, gone + REMOVED)))
     index.close()
     survived = _survives(make, url)
-    return Measured(spent, waits, times, found, removing, removing_waits, room, memory, survived)
+    return Measured(
+        filled, filling, spent, waits, times, found, removing, removing_waits, room, memory, survived
+    )
+
+
+def _time(work: Callable[..., object], *args: Any) -> float:
+    start = time.perf_counter()
+    work(*args)
+    return time.perf_counter() - start
 
 
 def _ask(
@@ -351,6 +410,7 @@ def _ask(
         "a rare term": ([words.rare], TAKEN),
         "a common term": ([words.common[0]], TAKEN),
         "two common terms together": (list(words.common), TOGETHER),
+        "five terms of a phrase together": (list(words.together), TOGETHER),
         "a pair of Chinese characters": ([words.chinese], TAKEN),
     }
     times, found = {}, []
@@ -447,10 +507,9 @@ def _add_until_killed(pipe: Any, make: Callable[[str], Index], url: str) -> None
         pipe.send(number + 1)
 
 
-def read_portions(store: Store) -> Iterator[Portion]:
+def read_passages(store: Store) -> Iterator[tuple[int, list[str]]]:
     """Yields the passages of a store, numbered from 1, with the hashes of their terms as text."""
     number = 1
-    portion: Portion = []
     with store.database.reading() as do:
         for first, span, pages in do.rows("SELECT first, span, pages FROM blocks ORDER BY first"):
             rows = do.rows(
@@ -465,30 +524,31 @@ def read_portions(store: Store) -> Iterator[Portion]:
             begin = 0
             for end in ends:
                 if end > begin:
-                    portion.append((number, [f"{one:08x}" for one in hashes[begin:end]]))
+                    yield number, [f"{one:08x}" for one in hashes[begin:end]]
                     number += 1
                 begin = end
-                if len(portion) == PORTION:
-                    yield portion
-                    portion = []
-    if portion:
+
+
+def cut_portions(passages: Iterator[tuple[int, list[str]]], size: int) -> Iterator[Portion]:
+    """Yields passages, so many at a time."""
+    while portion := list(islice(passages, size)):
         yield portion
 
 
 def _choose_words(store: Store, chinese: str) -> Words:
     """Returns terms by how many of the first passages hold them; those that nearly all hold are marks, not words."""
     held: dict[str, int] = {}
-    passages = 0
-    for portion in islice(read_portions(store), 40):
-        for _, terms in portion:
-            passages += 1
-            for term in terms:
-                held[term] = held.get(term, 0) + 1
+    passages = list(islice(read_passages(store), 40 * PORTION))
+    for _, terms in passages:
+        for term in terms:
+            held[term] = held.get(term, 0) + 1
     words = sorted(
-        (term for term in held if held[term] < 0.5 * passages), key=lambda term: (-held[term], term)
+        (term for term in held if held[term] < 0.5 * len(passages)), key=lambda term: (-held[term], term)
     )
     rare = min(words, key=lambda term: (abs(held[term] - 3), term))
-    return Words(rare, (words[0], words[1]), f"{hash_term(chinese):08x}")
+    said = set(max(passages, key=lambda passage: len(passage[1]))[1])
+    together = tuple(term for term in words if term in said)[:5]
+    return Words(rare, (words[0], words[1]), together, f"{hash_term(chinese):08x}")
 
 
 def measure_tables(store: Store, tables: Sequence[str]) -> int:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 from benchmarks.search_fill import make_conversation
-from benchmarks.search_rivals import Blocks, Fts5, quantile, read_portions
+from benchmarks.search_rivals import Blocks, Fts5, quantile, read_passages
 
 from penstock.stores.store import open_store
 from penstock.stores.values import NewSession
@@ -44,7 +44,7 @@ def test_the_passages_of_a_store_are_read_with_their_terms():
     store.index()
     with store.database.reading() as do:
         held = do.one("SELECT sum(passages) FROM blocks")[0]
-    passages = [one for portion in read_portions(store) for one in portion]
+    passages = list(read_passages(store))
     store.close()
     assert [number for number, _ in passages] == list(range(1, held + 1))
     assert all(terms for _, terms in passages)

@@ -79,7 +79,7 @@ So each passage is written a few times at most.
 """
 _BLOCK = "SELECT first, span, pages FROM blocks"
 _BLOCK_ROW = "SELECT first, span, passages, pages FROM blocks"
-_PAGES_AT_ONCE = 400  # that are rewritten in one transaction
+_PAGES_AT_ONCE = 1_200  # that are rewritten in one transaction
 _LEAST_BLOCKS = 4  # that are looked at together, the newest; then twice as many each time
 _MOST_SMALL = 64  # blocks that may be joined
 _NOTHING: Numbers = np.zeros(0, np.int64)
@@ -242,18 +242,20 @@ class Purge:
         block = _Block(first, span, pages)
         until = min(pages, self._page + _PAGES_AT_ONCE)
         low, high = _place_page(block, self._page), _place_page(block, until)
-        for place, page in do.rows(
-            "SELECT place, page FROM postings WHERE place >= ? AND place < ?", low, high
-        ):
-            pairs = unpack_pages([page])
-            kept: Pairs = pairs[~self._removed[pairs & _PLACE]]
-            if len(kept) == len(pairs):
-                pass
-            elif len(kept):
-                do.run("UPDATE postings SET page = ? WHERE place = ?", _pack_page(kept), place)
-            else:
-                do.run("DELETE FROM postings WHERE place = ?", place)
-            self._left[kept & _PLACE] = True
+        before: dict[int, bytes] = dict(
+            do.rows(
+                "SELECT place, page FROM postings WHERE place >= ? AND place < ? ORDER BY place", low, high
+            )
+        )
+        pairs = unpack_pages(before.values())
+        kept: Pairs = pairs[~self._removed[pairs & _PLACE]]
+        self._left[kept & _PLACE] = True
+        after = {_place_page(block, page): data for page, data in _cut_pages(kept, pages)}
+        changed = [(data, place) for place, data in after.items() if data != before[place]]
+        do.run_many("UPDATE postings SET page = ? WHERE place = ?", changed)
+        do.run_many(
+            "DELETE FROM postings WHERE place = ?", [(place,) for place in before.keys() - after.keys()]
+        )
         self._page = until
         if until < pages:
             return True
@@ -490,33 +492,26 @@ def count_passages(pairs: Pairs) -> int:
 
 def pack_pages(pairs: Pairs) -> tuple[int, list[tuple[int, bytes]]]:
     """Returns how many pages there are, and those with something in them by their place."""
+    terms = len(_group_terms(pairs)[2])
+    size = terms * (_HASH.itemsize + _COUNT.itemsize) + len(pairs) * _COUNT.itemsize
+    pages = min(SPAN, 1 + size // _PAGE_BYTES)
+    return pages, _cut_pages(pairs, pages)
+
+
+def _cut_pages(pairs: Pairs, pages: int) -> list[tuple[int, bytes]]:
+    """Returns pairs as pages of a block that has so many, each with its place; pages without a pair are left out."""
     hashes, places, starts = _group_terms(pairs)
     terms, rest = hashes[starts], (np.diff(starts, append=len(pairs)) - 1).astype(_COUNT)
-    size = len(terms) * (_HASH.itemsize + _COUNT.itemsize) + len(pairs) * _COUNT.itemsize
-    pages = min(SPAN, 1 + size // _PAGE_BYTES)
-    # Each page has an equal share of all hashes; `borders` are the indices, among the terms, of the first of
-    # each page.
-    borders = np.searchsorted(
-        terms.astype(np.uint64) * np.uint64(pages) >> np.uint64(32), np.arange(pages + 1)
-    )
+    # Each page has an equal share of all hashes. `borders` are the indices, among the terms, of the first of
+    # each page that has one, and that behind the last term.
+    held, borders = np.unique(terms.astype(np.uint64) * np.uint64(pages) >> np.uint64(32), return_index=True)
+    borders = np.append(borders, len(terms))
     ends = np.append(starts, len(pairs))
     packed = []
-    for page, (low, high) in enumerate(zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True)):
-        if low < high:
-            head = (
-                (high - low).to_bytes(_HEAD, "little") + terms[low:high].tobytes() + rest[low:high].tobytes()
-            )
-            packed.append((page, head + places[ends[low] : ends[high]].tobytes()))
-    return pages, packed
-
-
-def _pack_page(pairs: Pairs) -> bytes:
-    """Returns pairs as one page, whatever its size."""
-    hashes, places, starts = _group_terms(pairs)
-    rest = (np.diff(starts, append=len(pairs)) - 1).astype(_COUNT)
-    return (
-        len(starts).to_bytes(_HEAD, "little") + hashes[starts].tobytes() + rest.tobytes() + places.tobytes()
-    )
+    for page, low, high in zip(held.tolist(), borders[:-1].tolist(), borders[1:].tolist(), strict=True):
+        head = (high - low).to_bytes(_HEAD, "little") + terms[low:high].tobytes() + rest[low:high].tobytes()
+        packed.append((page, head + places[ends[low] : ends[high]].tobytes()))
+    return packed
 
 
 def _group_terms(pairs: Pairs) -> tuple[NDArray[np.uint32], Places, NDArray[np.intp]]:
@@ -525,7 +520,9 @@ def _group_terms(pairs: Pairs) -> tuple[NDArray[np.uint32], Places, NDArray[np.i
     The pairs are sorted, so those of one term stand together.
     """
     hashes, places = (pairs >> _BITS).astype(_HASH), (pairs & _PLACE).astype(_COUNT)
-    return hashes, places, np.flatnonzero(np.concatenate(([True], hashes[1:] != hashes[:-1])))
+    first = np.ones(len(hashes), np.bool_)
+    first[1:] = hashes[1:] != hashes[:-1]
+    return hashes, places, np.flatnonzero(first)
 
 
 def unpack_pages(pages: Iterable[bytes]) -> Pairs:
