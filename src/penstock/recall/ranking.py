@@ -415,7 +415,8 @@ class Cues:
         for at in places:
             cue = 0.0
             if at:
-                words = sum([part * word for part, word in zip(_LABEL, label[at - 1 :: -1], strict=False)])
+                near = label[max(0, at - len(_LABEL)) : at]
+                words = sum([part * word for part, word in zip(_LABEL, near[::-1], strict=False)])
                 cue = _LABELLED * min(words / self._full, _MOST_LABELLED)
                 if tokens[at - 1] in asked:
                     cue += _ECHOED * self._measure_echo(tokens, at)
