@@ -8,6 +8,7 @@ estimated.
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,7 @@ from penstock.stores.schema import MESSAGE, RESULT, SUMMARY
 from penstock.writing.reading import Speaker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -78,8 +79,8 @@ class SearchScope(msgspec.Struct, frozen=True):
 class SearchFilter(msgspec.Struct, frozen=True):
     """What is searched: messages since a time, of a role, of a tool, or of a file by its path or the end of it.
 
-    Calls of a tool and their results belong to it, and to the files that the call names. A message whose text names the
-    file in the same way belongs to it as well.
+    Calls of a tool and their results belong to it, and to the files that the call names. A passage whose text names the
+    file belongs to it as well.
     """
 
     since: float | None = None
@@ -95,8 +96,16 @@ class SearchFilter(msgspec.Struct, frozen=True):
         if self.tool:
             groups.append((Within.tool(self.tool),))
         if self.path:
-            groups.append((Within.path(self.path), *find_terms(self.path)[-1:]))
+            # Whatever names the file has its name as a term; `names_file` says whether it names this one.
+            name = self.path.replace("\\", "/").rstrip("/").rpartition("/")[2]
+            groups.append((Within.path(self.path), *find_terms(name)[:1]))
         return tuple(groups)
+
+    def names_file(self, text: str) -> bool:
+        """Returns whether a text names the file by a path that ends as this one does."""
+        path = self.path.casefold().replace("\\", "/").strip("/")
+        found = re.search(rf"(?<![\w.-]){re.escape(path)}(?!\w)", text.casefold().replace("\\", "/"))
+        return found is not None
 
 
 class SearchQuery(msgspec.Struct, frozen=True):
@@ -188,6 +197,9 @@ def search(do: Transaction, asked: SearchQuery) -> list[Finding]:
     if asked.within is not None and asked.within.since is not None:
         spots = {source: spot for source, spot in spots.items() if spot.at >= asked.within.since}
     table = _Table(do, sources, spots, scope, asked.redact)
+    if asked.within is not None and asked.within.path:
+        called = lookup.find_holding((Within.path(asked.within.path),), best)
+        table.keep_candidates(called, asked.within.names_file)
     hits = rank(query, table.candidates.values(), statistics, wish, meaning, talk)
     return [table.build_finding(hit) for hit in hits]
 
@@ -259,9 +271,13 @@ class _Lookup:
             return list(numbers)
         kept = set(numbers)
         for group in self._filters:
-            lowest = min(kept, default=0)
-            kept &= {number for term in group for number in self._look.find_down_to(term, lowest)}
+            kept &= self.find_holding(group, kept)
         return sorted(kept)
+
+    def find_holding(self, terms: Iterable[str], numbers: Collection[int]) -> set[int]:
+        """Returns the passages that hold one of the terms, down to the lowest of these numbers."""
+        lowest = min(numbers, default=0)
+        return {number for term in terms for number in self._look.find_down_to(term, lowest)}
 
     def find_passages(
         self, query: Query, statistics: Statistics
@@ -521,6 +537,14 @@ class _Table:
                     base + number + step, base + spot.turn + 1, own, passage.voice, passage.speaker
                 )
                 self.candidates[origin.passage] = Candidate(origin, passage.text, spot.at)
+
+    def keep_candidates(self, numbers: Collection[int], is_meant: Callable[[str], bool]) -> None:
+        """Drops candidates but for passages with these numbers and those whose text is meant."""
+        self.candidates = {
+            place: candidate
+            for place, candidate in self.candidates.items()
+            if place % _FAR in numbers or is_meant(candidate.text)
+        }
 
     def build_finding(self, hit: Hit) -> Finding:
         """Returns the hit as a finding."""
