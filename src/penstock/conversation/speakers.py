@@ -163,11 +163,19 @@ _PRINTED = "<local-command-std"
 _SKILL = re.compile(r"\s*Base directory for this skill:")
 _SHORTEST_COMMAND = 800  # characters
 _HEADING = re.compile(r"^#{1,4} \S", re.MULTILINE)
+_INVOKES = re.compile(
+    r"\s*(?:Invoke|Use|Run|Load|Execute|Follow) the \S+ (?:skill|command|workflow|agent|prompt)\b"
+)
 
 
 def _reads_like_command(text: str) -> bool:
-    """Returns whether a text that follows a slash command is what the command stands for: long, with headings."""
-    return len(text) >= _SHORTEST_COMMAND and len(_HEADING.findall(text)) > 1
+    """Returns whether a text that follows a slash command is what the command stands for.
+
+    Such a text is long, with headings, or tells the agent to invoke something by its name.
+    """
+    return _INVOKES.match(text) is not None or (
+        len(text) >= _SHORTEST_COMMAND and len(_HEADING.findall(text)) > 1
+    )
 
 
 # What tags say. Their names are told by their words, so that those of a client that nobody listed here are known too.

@@ -18,6 +18,8 @@ _LONGEST_ANSWER = 25  # words of the first sentence of an answer that may be no 
 _LONGEST_PICK = 8
 _LONGEST_OFFER = 320  # characters
 _LONGEST_SENTENCE = 240
+_SHORT_QUESTION = 12  # words: anywhere in it a word may point to what was said before
+_FIRST_WORDS = 6  # of a longer question
 _ANSWER = re.compile(
     r"\W*(?:yes|yeah|yep|yup|sure|ok(?:ay)?|alright|all right|please do|go ahead|go for it|sounds (?:good|great|fine)|do "
     r"(?:it|that|this|so|both|all|the|\d)|agreed|correct|exactly|right|perfect|great|good idea|that works|works for me|"
@@ -57,7 +59,9 @@ def find_offer(answer: str, said: str) -> str:
     words = [_find_option(answer, said)]
     if offering:
         place = offering[-1]
-        if place and not words[0] and _POINTS.search(spoken[place]) and len(spoken[place].split()) < 12:
+        asked = spoken[place].split()
+        pointing = spoken[place] if len(asked) < _SHORT_QUESTION else " ".join(asked[:_FIRST_WORDS])
+        if place and not words[0] and _POINTS.search(pointing):
             words.append(spoken[place - 1])
         words.append(spoken[place])
     offer = ""

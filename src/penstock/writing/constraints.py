@@ -155,7 +155,7 @@ _ENGLISH = "|".join(
         ),
         (
             r"(?:i|we)(?:[’']d| would| strongly| really| always| generally| much)* (?:prefer|"
-            r"rather)\b(?!red)"
+            r"rather)\b(?!red)(?! not(?:\W*$| (?:say|share|give|tell|disclose|provide|answer)\b))"
         ),
         (
             r"(?:i|we) (?:don[’']t|do not|never) want (?:you|us|any|anything|anyone|it to|this to|"
@@ -174,6 +174,12 @@ _BAN = re.compile(
     rf"no (?!(?:{_NO_DEED})\b)(?![\w-]+ \w+s (?:it|its|the|this|that|them|these|those)\b)[a-z][\w-]*(?<![ao])\b(?!.*\b(?:needed|required|requested|necessary|found|"
     rf"findings|is|are|was|were|has|had)\b)"
     r"(?: [^\s]+){0,6}$"
+)
+_LEAST_PASTED = 8  # lines
+_OUTPUT = re.compile(  # how a line of a program's output begins, and no line that a person types
+    r"\s*(?:[=*#+~_.│├└╭╰|-]{3,}|[\[{}\])]|[✓✔✗✘❯➜●⎿]|[$%>] \S|[+-]\S|@@ |\"[\w ]+\": ?|\d{2}:\d{2}|\d{4}-\d\d|\w+\(\)|"
+    r"at \S+[(:]|File \"|Traceback |diff --git|commit [0-9a-f]{7}|(?:INFO|WARN|ERROR|DEBUG|PASS|FAIL|ok)\b|"
+    r"(?:[\w.-]*/)+[\w.-]+(?::\d+|$)|[\w.-]+\.\w{1,4}:\d+|\d+ \w+ changed|create mode|Author: |Date: )"
 )
 _FILE_AND_LINE = re.compile(r"(?<![\w/-])[\w/-]++\.\w{1,5}:\d+")
 _POINTS_BACK = re.compile(r"(?:instead|otherwise|rather|in that case|if so|if not)\b", re.IGNORECASE)
@@ -356,7 +362,7 @@ def find_constraints(text: str) -> list[str]:
     ("Instead, use …") comes with the sentence before it.
     """
     found: list[str] = []
-    is_report = len(_FILE_AND_LINE.findall(text[:_LONG_MESSAGE])) > 1
+    is_report = len(_FILE_AND_LINE.findall(text[:_LONG_MESSAGE])) > 1 or _is_pasted(text)
     before = ""
     for sentence in sentences(text):
         bullet = _BULLET.match(sentence)
@@ -395,6 +401,12 @@ def is_constraint(sentence: str, *, in_report: bool = False) -> bool:
     return bool(_BAN.match(low.strip(_WRAPPING + ".!").removeprefix("please "))) or any(
         _is_instruction(clause) for clause in _clauses_of(low)
     )
+
+
+def _is_pasted(text: str) -> bool:
+    """Returns whether most of a person's text is the output of a program: what it says was not said by a person."""
+    lines = [line for line in text[:_LONG_MESSAGE].split("\n") if line.strip()]
+    return len(lines) >= _LEAST_PASTED and 3 * sum(map(bool, map(_OUTPUT.match, lines))) >= len(lines)
 
 
 def is_lasting(sentence: str) -> bool:

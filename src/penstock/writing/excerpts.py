@@ -38,6 +38,9 @@ _WISHED_ITEMS = 60
 _SLACK = 40
 _LEAST = 20
 _LONGEST_SENTENCE = 260  # characters: a longer one is cut inside
+_LONGEST_SPOKEN = (
+    400  # of what a person or the agent says: links make a sentence long, and half of it says little
+)
 _LONGEST_WORD = 200  # characters: a longer one may be cut
 _LONGEST_NUMBERING = 8
 
@@ -171,11 +174,13 @@ def flatten_json(text: str, keys: set[str], take: TakeLines | None = None) -> li
     return lines
 
 
-def excerpts(text: str, *, items: bool = False) -> list[str]:
+def excerpts(text: str, *, items: bool = False, spoken: bool = False) -> list[str]:
     """Returns the text in pieces, none of them without a word. Short lines that follow each other share a piece.
 
-    With `items`, lines are lists as `lay_out` makes them of JSON, and long ones are cut between items.
+    With `items`, lines are lists as `lay_out` makes them of JSON, and long ones are cut between items. Sentences that are
+    `spoken` may be longer before they are cut inside.
     """
+    longest = _LONGEST_SPOKEN if spoken else _LONGEST_SENTENCE
     pieces: list[str] = []
     held = ""
     for raw in text.split("\n"):
@@ -189,7 +194,7 @@ def excerpts(text: str, *, items: bool = False) -> list[str]:
             if held:
                 pieces.append(held)
                 held = ""
-            pieces.extend(_long_line(line, items))
+            pieces.extend(_long_line(line, items, longest))
             continue
         held = f"{held}\n{line}" if held else line
         if len(held) >= _LEAST:
@@ -200,7 +205,7 @@ def excerpts(text: str, *, items: bool = False) -> list[str]:
     return pieces
 
 
-def _long_line(line: str, items: bool) -> Iterator[str]:
+def _long_line(line: str, items: bool, longest: int) -> Iterator[str]:
     """Yields a long line in pieces that stand in it letter for letter: sentences or items, short ones joined."""
     wished = _WISHED_ITEMS if items else _WISHED
     start = 0
@@ -210,18 +215,18 @@ def _long_line(line: str, items: bool) -> Iterator[str]:
         if not items and end - start < _LONGEST_NUMBERING and not _has_letter(line, start, end):
             continue  # the number of a point, not a sentence
         if held > start and end - start > wished:
-            yield from _within(line, start, held)
+            yield from _within(line, start, held, longest)
             start = held
         held = end
     if held > start and len(line) - start > wished + _SLACK:
-        yield from _within(line, start, held)
+        yield from _within(line, start, held, longest)
         start = held
-    yield from _within(line, start, len(line))
+    yield from _within(line, start, len(line), longest)
 
 
-def _within(line: str, start: int, end: int) -> Iterator[str]:
+def _within(line: str, start: int, end: int, longest: int) -> Iterator[str]:
     """Yields the line from `start` up to `end`; a sentence that is too long to quote comes in pieces."""
-    while end - start > _LONGEST_SENTENCE:
+    while end - start > longest:
         at = _last_break(line, start, end)
         if end - at < _LEAST:
             break

@@ -22,6 +22,7 @@ from penstock.writing.agreement import find_offer
 from penstock.writing.asked import find_asked
 from penstock.writing.choice import FOCUS_SHARE, begin_choice, find_topic, join_excerpts
 from penstock.writing.constraints import find_constraints, sentences
+from penstock.writing.courtesy import is_courtesy
 from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
 from penstock.writing.importance import answers_in_data
 from penstock.writing.ledger import Fact, Ledger
@@ -56,6 +57,7 @@ _ASKED_SHARE = 0.05  # of the room: lines that the request names in plain words
 _THING_SHARE = 0.0125  # for each thing that it asks for, where that is more
 _MOST_ASKED_SHARE = 0.07
 _SENTENCE_WORTH = 0.3  # of a sentence that a person or the agent said, beside its values
+_NEWEST_WORTH = 2.0  # times that, of a sentence in the newest text
 _PLAIN_WORTH = 0.01  # of any line, where room is left over
 _SPOKEN_WORTH = 0.02  # of the agent's sentences against records that hold the same values
 _SUMMARY_SHARE = 0.08  # of the room for excerpts: a summary by another maker stands for turns that are gone
@@ -236,10 +238,10 @@ class ExtractiveWriter:
         goals = {entry.number for entry in entries if entry.section is HandoffSection.GOAL}
         said = np.zeros(len(index.source_of), np.bool_)
         said[self._people(shut, people, goals)] = True
-        worth = np.full(len(said), _SENTENCE_WORTH, np.float32)
-        choice.fill(said & allowed, taken + people, worth)
+        choice.fill(said & allowed, taken + people, self._weigh_said(said))
         said[:] = False
         said[self._last_words(shut)] = True
+        worth = self._weigh_said(said)
         own = choice.tokens + int(left * self._aims.own_share)
         choice.take([number for number in self._find_offer(beside) if allowed[number]], own)
         choice.fill(said & allowed, own, worth)
@@ -303,6 +305,28 @@ class ExtractiveWriter:
         for source in said[np.isin(index.message_of_source[said], newest) & ~shut[said]][::-1].tolist():
             wanted += range(index.first_excerpt[source], index.first_excerpt[source + 1])
         return wanted
+
+    def _weigh_said(self, said: Flags) -> NDArray[np.float32]:
+        """Returns what each excerpt is worth as a sentence that was said.
+
+        Those of the newest text say most: together they are a conclusion, a list of what was done, an answer. Where tools
+        answer in data, its sentences mostly ask, and what is asked for was given since. Courtesies and repeats say nothing.
+        """
+        index = self._transcript.index
+        worth = np.full(len(said), _SENTENCE_WORTH, np.float32)
+        numbers = np.flatnonzero(said)
+        if not len(numbers):
+            return worth
+        if not answers_in_data(index):
+            messages = index.message_of_source[index.source_of]
+            worth[messages == messages[numbers[-1]]] *= _NEWEST_WORTH
+        said_before: set[str] = set()
+        for number in numbers.tolist():
+            text = index.excerpt(number)
+            if text in said_before or is_courtesy(text):
+                worth[number] = 0.0
+            said_before.add(text)
+        return worth
 
     def _weigh_spoken(self) -> NDArray[np.float32] | None:
         """Returns what each excerpt is worth because the agent said it; None where that counts for nothing.
@@ -794,7 +818,9 @@ class _Sections:
             [fact for fact in facts if fact.number in gone][::-1]
             for facts in (ledger.actions, ledger.files, ledger.decisions)
         )
-        done, decided = done[:_MOST_DONE], decided[:_MOST_DECIDED]
+        failing = {fact.call_id for fact in ledger.open_errors}  # these stand among what is blocked
+        done = [fact for fact in done if fact.call_id not in failing][:_MOST_DONE]
+        decided = decided[:_MOST_DECIDED]
         named = "\n".join(fact.text for fact in done)
         files = [fact for fact in touched if fact.label not in named][:_MOST_FILES]
         changed = [fact for fact in files if not fact.text.endswith(" read")]

@@ -121,6 +121,7 @@ _DECISION = re.compile(
     r"root cause|the (?:problem|bug|issue|fix) (?:is|was)|turns out|because)\b|原因|决定|理由|решил|причина",
     re.IGNORECASE,
 )
+_FENCED = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)  # comments in code are not what the agent decides
 _DECIDES = re.compile(
     r"\b(?:decided|chose|choosing|i(?:[’']ll| will)? (?:pick|choose)|i picked|(?:will|[’']ll) use|going with|settled on)\b",
     re.IGNORECASE,
@@ -153,6 +154,11 @@ _TELLING = re.compile(
     r"^(?:E {3,}\S.*|FAILED \S.*|--- FAIL: .*|FAIL: .*|.*\berror(?:\[\w+\]| TS\d+)?: \S.*|\w*(?:Error|"
     r"Exception): .*)$",
     re.MULTILINE,
+)
+# A place in a file, line and column: how compilers and linters report, also where a pipe has lost their status.
+_COMPILER = re.compile(
+    r"^[\w./\\@+-]{1,200}\.\w{1,8}:\d{1,6}:\d{1,6}: (?!(?:warning|note|info)\b)\S.*$",
+    re.MULTILINE | re.IGNORECASE,
 )
 _SAYS_ERROR = re.compile(
     r"\s*(?:<(?:tool_use_)?error>|error\b[: ]|\w+Error: |Traceback \(most recent|fatal: |\{\"error\")",
@@ -283,7 +289,7 @@ class Ledger(msgspec.Struct, frozen=True):
 def _find_statements(text: str, pattern: re.Pattern[str], redactor: Redactor) -> Iterator[str]:
     if not pattern.search(text if len(text) <= _LONG_MESSAGE else text[:2_000] + text[-2_000:]):
         return
-    for sentence in sentences(redactor.redact(text)):
+    for sentence in sentences(_FENCED.sub("\n", redactor.redact(text))):
         if (
             pattern.search(sentence)
             and not sentence.startswith(("|", "#"))
@@ -394,7 +400,7 @@ def read_outcome(result: ToolResult, redact: Callable[[str], str]) -> Fact:
     suspect = not failed and _reads_failed(text)
     line = ""
     if failed or suspect:
-        match = _TELLING.search(probe) or _ERROR.search(probe)
+        match = _TELLING.search(probe) or _COMPILER.search(probe) or _ERROR.search(probe)
         first = match[0] if match else next((one for one in probe.split("\n") if one.strip()), "")
         line = shorten(redact(first.strip()), _LONGEST_SENTENCE)
     task = _TASK_ID.search(text) if len(text) < _SHORT_RESULT and not failed else None
@@ -414,9 +420,13 @@ def _reads_failed(text: str) -> bool:
     """Returns whether the start or the end of an output says that a check failed: that is where runners say it."""
     ends = text if len(text) <= 4 * _ENDS else f"{text[:_ENDS]}\n{text[-3 * _ENDS :]}"
     ends = f"\n{ends}\n"
-    return any(map(ends.__contains__, _FAILED_SIGNS)) or any(
-        _COUNTED.search(ends[max(0, found.start() - 16) : found.start()])
-        for found in _FAIL_WORD.finditer(ends)
+    return (
+        any(map(ends.__contains__, _FAILED_SIGNS))
+        or _COMPILER.search(ends) is not None
+        or any(
+            _COUNTED.search(ends[max(0, found.start() - 16) : found.start()])
+            for found in _FAIL_WORD.finditer(ends)
+        )
     )
 
 
@@ -556,15 +566,15 @@ def _actions(calls: _Pairs) -> Iterator[Fact]:
             continue
         key = (verb, call.text)
         uses = latest.pop(key).uses + 1 if key in latest else 1
-        text = f"{verb} {call.text}{_result_words(outcome)}"
+        text = f"{verb} {call.text}{_result_words(call, outcome)}"
         latest[key] = msgspec.structs.replace(call, text=text, uses=uses)
     yield from latest.values()
 
 
-def _result_words(outcome: Fact | None) -> str:
+def _result_words(call: Fact, outcome: Fact | None) -> str:
     if outcome is None:
         return " → not confirmed"
-    if outcome.failed:
+    if outcome.failed or (outcome.suspect and call.check):
         return f" → {outcome.text or 'failed'}"
     if outcome.process:
         return " → still running"

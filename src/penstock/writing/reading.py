@@ -231,7 +231,8 @@ class Reader:
             clean, keys = laid.text, laid.keys
         else:
             clean = self._redactor.redact(_readable(text))
-        draft = _Draft(speaker, tuple(excerpts(clean, items=bool(keys))), keys)
+        spoken = speaker in {Speaker.USER, Speaker.ASSISTANT}
+        draft = _Draft(speaker, tuple(excerpts(clean, items=bool(keys), spoken=spoken)), keys)
         if speaker is Speaker.RESULT:
             self._results[text] = draft
         return draft

@@ -384,7 +384,7 @@ def _note_said(text: str, redactor: Redactor) -> Iterator[Fact]:
     for place, one in meant:
         is_promise = place >= len(said) - 2 or _PROMISE.search(one) is not None
         is_promise = is_promise and clean.rfind(spoken[place]) > kept
-        yield Fact(FactKind.INTENT, one.rstrip(":"), label="promise" if is_promise else "")
+        yield Fact(FactKind.INTENT, one, label="promise" if is_promise else "")
 
 
 def _bare(sentence: str) -> str:

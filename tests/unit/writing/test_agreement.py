@@ -20,6 +20,11 @@ OPTIONS = (
             "Shall I move the lamps to shelf 7?",
         ),
         ("Yeah, do that.", "Shelf 7 is free. Shall I use it?", "Shelf 7 is free. Shall I use it?"),
+        (
+            "Yes, that's the lamp.",
+            "Order W1 holds a lamp. To confirm, is this the lamp that you want to send back because it flickers at night?",
+            "Order W1 holds a lamp. To confirm, is this the lamp that you want to send back because it flickers at night?",
+        ),
         ("ok, do 2", OPTIONS, "**sell** the lamps — Which one shall it be?"),
         ("the third, please", OPTIONS, "stop — Which one shall it be?"),
         ("2", OPTIONS, "**sell** the lamps — Which one shall it be?"),

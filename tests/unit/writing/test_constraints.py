@@ -117,6 +117,8 @@ NOT_STANDING = [
     # Statements of the speaker.
     "I don't have the order number handy.",
     "I can't log in.",
+    "I'd rather not.",
+    "I'd rather not share my email.",
     "I cannot find the receipt.",
     "I need a refund for two items.",
     "I must leave at noon.",
@@ -271,6 +273,12 @@ class TestAlone:
     def test_a_finding_in_a_review_is_none(self, statement):
         review = f"## Review\n\n**1. Leak** (`sync.py:12`): {statement}\n\n- `a.py:3` is fine\n- `b.py:4` as well\n"
         assert find_constraints(review) == []
+
+    def test_what_a_program_printed_is_none(self):
+        printed = "It stops here:\n=== Step 3 ===\n✓ hooks installed\n[main 1a2b3c4] first\n12:01 start\n"
+        printed += '"agents": 1,\n=== Step 4 ===\nNo initial_attribution in metadata\nNo hooks in place'
+        assert find_constraints(printed) == []
+        assert find_constraints(printed + "\nNever run it as root.") == ["Never run it as root."]
 
     @pytest.mark.parametrize("ban", ["No new dependencies.", "No emojis in commits, please.", "no tabs"])
     def test_a_ban_stays_one(self, ban):

@@ -11,6 +11,14 @@ from hypothesis import strategies as st
 from penstock.writing.excerpts import excerpts, lay_out
 
 
+def test_a_long_sentence_that_was_said_stays_whole():
+    link = "[internal/a.go](/srv/git/internal/a.go:128)"
+    said = f"It fails in {link}, {link} and {link}, then {link} and {link}, so that {link} is read twice."
+    assert 260 < len(said) < 400
+    assert excerpts(said, spoken=True) == [said]
+    assert len(excerpts(said)) > 1
+
+
 class TestLayOut:
     def test_json_becomes_lines_of_key_and_value(self):
         data = {

@@ -205,6 +205,23 @@ class TestActions:
         )
         assert texts(found.actions) == ["ran make → a.c:3: error: expected ';'"]
 
+    @pytest.mark.parametrize(
+        ("command", "output", "told"),
+        [
+            (
+                "go build ./... 2>&1 | head -80",
+                "# auth\nauth.go:30:8: ep.Protocol undefined",
+                "auth.go:30:8: ep.Protocol undefined",
+            ),
+            ("go test ./... | grep -E FAIL", "--- FAIL: TestOne (0.9s)", "--- FAIL: TestOne (0.9s)"),
+            ("go build ./... | head", "a.c:1:2: warning: unused", "done"),
+            ("git diff | head", "", None),
+        ],
+    )
+    def test_a_check_that_failed_behind_a_pipe_is_not_done(self, command, output, told):
+        found = ledger(call("c1", "terminal", command=command), result("c1", output))
+        assert texts(found.actions) == ([f"ran {command} → {told}"] if told else [])
+
     def test_a_token_across_the_cut_of_a_long_command_is_redacted_whole(self):
         token = "ghp" + "_" + "aB3dE5gH7jK9" * 3
         found = ledger(call("c1", "terminal", command="x" * 100 + f" --header {token} " + "y" * 100))
@@ -276,6 +293,13 @@ class TestDecisionsAndQuestions:
     )
     def test_an_announcement_or_a_remark_is_no_decision(self, sentence):
         assert ledger(assistant(f"All right. {sentence} So far.")).decisions == ()
+
+    def test_a_comment_in_code_is_no_decision(self):
+        code = "```go\n// this works because the cache sees the new file at once\n```"
+        found = ledger(
+            assistant(f"Look:\n{code}\nIt fails because the cache is read before the file is there.")
+        )
+        assert texts(found.decisions) == ["It fails because the cache is read before the file is there."]
 
     def test_a_choice_may_be_short(self):
         found = ledger(assistant("I pick marble-curlew."), assistant("We settled on blue."))

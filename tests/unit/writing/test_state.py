@@ -428,7 +428,7 @@ class TestTalk:
             agent("Found it. Now I'll update the lexer:", a_call("c2", "edit_file", {"path": "b.py"})),
             result("c2", "done"),
         )
-        assert told(state, DOING) == ["Now I'll update the lexer"]
+        assert told(state, DOING) == ["Now I'll update the lexer:"]
 
     @pytest.mark.parametrize(
         ("command", "output", "doing"),

@@ -102,6 +102,45 @@ def test_a_handoff_states_how_the_work_stands():
     assert found[HandoffSection.REMAINING] == ["Write docs"]
 
 
+def test_a_command_that_still_fails_is_not_listed_as_done():
+    found = sections(compress([*WORK, *reading(0, 30)]))
+    assert not any("pytest -q" in text for text in found[HandoffSection.COMPLETED])
+
+
+def test_the_text_of_a_slash_command_makes_no_constraint():
+    typed = "<command-message>plan</command-message>\n<command-name>/plan</command-name>"
+    text = "Invoke the planning skill and follow it exactly. Never skip a step of it."
+    command = [{"role": "user", "content": typed}, {"role": "user", "content": text}]
+    asked = [{"role": "user", "content": "Now make the parser accept times."}]
+    said = [{"role": "user", "content": "Never touch the lexer."}]
+    found = sections(
+        compress([*WORK, *command, *reading(0, 9), *said, *reading(10, 19), *asked, *reading(20, 30)])
+    )
+    assert found[HandoffSection.CONSTRAINTS] == ["Never touch the lexer."]
+
+
+def test_the_last_words_of_the_agent_stay_together():
+    report = [f"{n}. {word.capitalize()} is now kept in the shed" for n, word in enumerate(NUMBERED[:6], 1)]
+    talk = [
+        {
+            "role": "assistant",
+            "content": f"I looked at the {word} and found nothing that is broken in any of its many corners so far, nor in the ones beside them. Thank you for waiting.",
+        }
+        for word in NUMBERED
+    ]
+    work = [one for n, said in enumerate(talk) for one in (said, *reading(n, n + 1))]
+    done = {"role": "assistant", "content": "All of it is done:\n" + "\n".join(report)}
+    found = sections(
+        compress(
+            [WORK[0], *work, done, {"role": "user", "content": "Write it down."}, *reading(90, 99)],
+            tokens=2_600,
+        )
+    )
+    quoted = "\n".join(found[HandoffSection.CONTEXT])
+    assert all(line in quoted for line in report)
+    assert "Thank you" not in quoted
+
+
 def test_the_next_handoff_carries_what_still_holds():
     first = compress([*WORK, *reading(0, 30)])
     found = sections(compress([*first, *reading(30, 60)]))
@@ -209,7 +248,7 @@ def test_the_task_is_named_in_whole_words_where_it_stands_in_full_below():
 def test_a_goal_that_stands_in_full_is_only_named():
     goal = "Mirror the following repositories: " + " ".join(f"repository-{n}" for n in range(60))
     view = compress([{"role": "user", "content": goal}, *long_talk(), *reading(0, 12)], tokens=3_500)
-    assert view[0]["content"] == goal
+    assert any(str(message["content"]).endswith(goal) for message in view)
     (named,) = sections(view)[HandoffSection.GOAL]
     assert named.endswith(" … (in full outside these notes)")
     assert tokenizer_for(None).count(named) <= 50
