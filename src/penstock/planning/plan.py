@@ -21,7 +21,17 @@ from penstock.conversation import mark
 from penstock.conversation.dialects.chat import CHAT
 from penstock.conversation.dialects.protocol import is_fixed
 from penstock.conversation.handles import AFTER, name_message, numbers_after
-from penstock.conversation.message import Message, Part, Role, Summary, Text, ToolResult
+from penstock.conversation.message import (
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Role,
+    Summary,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from penstock.conversation.rules import Alternation, UserOpens, first_speaker
 from penstock.conversation.speakers import is_request
 from penstock.conversation.view import Handoff, Kept, Piece, Rewritten, as_message, encode, wire_text
@@ -68,6 +78,7 @@ _SHORT_NOTE_BELOW = 1_200  # tokens of handoff
 _LEAST_HANDOFF = 60
 _HANDOFF = -1  # the key of a handoff among the sizes
 _LEAST_ELIDED = 12  # tokens that a longer message keeps at least when it is elided
+_ELIDED_PARTS = (ToolCall, ToolResult, Image, Opaque)
 _ELISION_SHARE = 0.5  # eliding alone must leave half of the target for the lines that are needed
 _UNSPENT = 0.05  # of the target: as much may be left over
 _ROUNDS = 12
@@ -353,7 +364,7 @@ class _Planner:
         transcript, target = self._transcript, self._limits.target_tokens
         messages, numbers = transcript.messages, transcript.numbers
         least = np.minimum(np.array(transcript.tokens), _LEAST_ELIDED).sum()
-        if least > _ELISION_SHARE * target:
+        if least > _ELISION_SHARE * target or self._least_elided(layout) > _ELISION_SHARE * target:
             return None
         if any(transcript.origins[place] is None for place in transcript.handoffs):
             return None  # a handoff that was merged into a message cannot stand beside it
@@ -380,6 +391,21 @@ class _Planner:
         pieces = tuple(_piece(place, rewritten) for place in range(len(messages)))
         plan = self._weigh(pieces, layout)
         return plan if plan.tokens_after <= target else None
+
+    def _least_elided(self, layout: Layout) -> int:
+        """Returns a number of tokens that eliding cannot go below: what it may not touch stays as large as it is."""
+        messages = self._transcript.messages
+        may_shrink = {
+            place
+            for place in range(layout.head_end, layout.tail_start)
+            if any(isinstance(part, _ELIDED_PARTS) for part in messages[place].parts)
+        }
+        may_shrink -= set(layout.islands)
+        may_shrink |= layout.rewritten.keys()
+        return sum(
+            min(tokens, _LEAST_ELIDED) if place in may_shrink else tokens
+            for place, tokens in enumerate(self._transcript.tokens)
+        )
 
     def _newest_copies(self) -> dict[str, int]:
         """Returns for each long result the number of the newest message that holds it."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.writing.reading import spoken_text
 from penstock.writing.values import plain_stem
-from penstock.writing.vocabulary import BUCKETS, bucket
+from penstock.writing.vocabulary import bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -57,7 +57,7 @@ def find_asked(
     index = transcript.index
     asked = spoken_text(transcript.messages[request])[:_LONGEST_REQUEST].lower()
     texts = _newest_texts(index, without=request)
-    holding = {word: [source for source, text in texts.items() if word in text] for word in _subjects(asked)}
+    holding = _find_holding(index, texts, _subjects(asked))
     # A word that stands everywhere names nothing; one that stands in few places names one of them.
     worth = {
         word: (len(texts) // len(sources)).bit_length()
@@ -84,6 +84,22 @@ def find_asked(
     turns = zip_longest(*ranks, fillvalue=())
     excerpts = dict.fromkeys(number for turn in turns for unit in turn for number in unit)
     return AskedLines(list(excerpts), len(ranks))
+
+
+def _find_holding(index: Index, texts: Mapping[int, str], words: Iterable[str]) -> dict[str, list[int]]:
+    """Returns for each word the sources among these texts that hold it.
+
+    A request stands for many turns, so that most texts were searched for its words before. Those are not searched again.
+    """
+    searched, known = index.searched
+    fresh = [source for source in texts if source not in searched]
+    holding: dict[str, list[int]] = {}
+    for word in words:
+        before = [source for source in known.get(word, ()) if source in texts]
+        unsearched = fresh if word in known else texts
+        holding[word] = before + [source for source in unsearched if word in texts[source]]
+    index.searched = (frozenset(texts), holding)  # for the last request alone
+    return holding
 
 
 def _clauses_of(asked: str, worth: Mapping[str, int]) -> list[list[str]]:
@@ -125,21 +141,16 @@ def _rank_lines(
 
 def weigh_words(index: Index, text: str) -> NDArray[np.int32]:
     """Returns for each excerpt the weight of the plain words of the text that stand in it; a rare word weighs more."""
-    wanted = np.unique([bucket(word) for word in _subjects(text)]).astype(np.int64)
-    place = np.full(BUCKETS, len(wanted), np.uint16)
-    place[wanted] = np.arange(len(wanted))
-    word = place.take(index.words)
-    rows = np.flatnonzero(word < len(wanted))
-    word = word.take(rows)
-    owners = np.repeat(np.arange(len(index.word_counts), dtype=np.int32), index.word_counts)
-    excerpt = owners.take(rows)
+    wanted = np.unique([bucket(word) for word in _subjects(text)]).astype(np.uint16)
+    excerpts, word = index.excerpts_by_word.find(wanted)
     sources = len(index.sources)
-    # Word by word, each in the order of the conversation: the sources that hold it stand together.
-    order = np.argsort(word, kind="stable")  # of 16 bits: by counting, not by comparing
-    in_order, source = word.take(order), index.source_of.take(excerpt.take(order))
-    fresh = np.ones(len(order), np.bool_)
-    fresh[1:] = (in_order[1:] != in_order[:-1]) | (source[1:] != source[:-1])
-    holding = np.bincount(in_order[fresh], minlength=len(wanted))
+    # Word by word, each in the order of the conversation: the excerpts of a source that hold it stand together.
+    order = np.argsort(word.astype(np.uint16), kind="stable")  # of 16 bits: by counting, not by comparing
+    excerpts, word = excerpts[order], word[order]
+    source = index.source_of.take(excerpts)
+    fresh = np.ones(len(excerpts), np.bool_)
+    fresh[1:] = (word[1:] != word[:-1]) | (source[1:] != source[:-1])
+    holding = np.bincount(word[fresh], minlength=len(wanted))
     # A word that stands everywhere names nothing; one that stands in few places names one of them.
     worth = np.array(
         [
@@ -149,7 +160,7 @@ def weigh_words(index: Index, text: str) -> NDArray[np.int32]:
         np.int32,
     )
     weights = np.zeros(len(index.source_of), np.int32)
-    np.add.at(weights, excerpt, worth.take(word))
+    np.add.at(weights, excerpts, worth.take(word))
     return weights
 
 

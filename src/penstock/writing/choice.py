@@ -149,6 +149,7 @@ class ExcerptChoice:
         self._covered = np.zeros(len(weights), np.float32)
         self._weight_of: dict[int, float] = {}
         self._level: dict[int, float] = {}
+        self._lack: dict[int, float] = {}  # the weight of what is not covered
         # By excerpt, of those that were looked at: its tokens, its source, its values.
         self._cost: dict[int, int] = {}
         self._source: dict[int, int] = {}
@@ -173,7 +174,8 @@ class ExcerptChoice:
         """
         ids = ids[ids < len(self._covered)]
         self._covered[ids] = np.maximum(self._covered[ids], _BARE if bare else 1.0)
-        self._level.update(zip(ids.tolist(), self._covered[ids].tolist(), strict=True))
+        if self._weight_of:
+            self._look_up(np.array([value for value in ids.tolist() if value in self._weight_of], np.int64))
 
     def hide(self, text: str) -> None:
         """Never choose by coverage what stands word for word in this text, which is in the view."""
@@ -294,8 +296,9 @@ class ExcerptChoice:
         if not fresh:
             return
         unseen = [number for number in fresh if number not in index.costs]
-        counted = self._tokenizer.count_many([index.excerpt(number) for number in unseen])
-        index.costs.update(zip(unseen, counted, strict=True))
+        texts = list(map(index.excerpt, unseen))
+        index.costs.update(zip(unseen, self._tokenizer.count_many(texts), strict=True))
+        index.path_parts.update(zip(unseen, parts_of_paths(texts), strict=True))
         costs = [index.costs[number] for number in fresh]
         some = np.array(fresh)
         sources = index.source_of[some].tolist()
@@ -305,7 +308,7 @@ class ExcerptChoice:
         after = np.cumsum(sizes)
         values = index.ids[np.arange(int(after[-1])) + np.repeat(starts - (after - sizes), sizes)].tolist()
         # A path tells its folders and its end as well: who quotes it need not quote those.
-        parts = index.vocabulary.numbers_of_each([parts_of_paths(index.excerpt(number)) for number in fresh])
+        parts = index.vocabulary.numbers_of_each([index.path_parts[number] for number in fresh])
         known = len(self._covered)
         first = 0
         for number, cost, source, end, more in zip(fresh, costs, sources, after.tolist(), parts, strict=True):
@@ -317,7 +320,8 @@ class ExcerptChoice:
                 self._with_parts.add(number)
             self._values[number] = own
             first = end
-        self._look_up({value for number in fresh for value in self._values[number]})
+        met = set().union(*[self._values[number] for number in fresh])
+        self._look_up(np.array(sorted(met - self._weight_of.keys()), np.int64))
         unknown = sorted(set(sources) - self._header.keys())
         if self._header_of is None:
             self._header.update(dict.fromkeys(unknown, 0))
@@ -327,10 +331,22 @@ class ExcerptChoice:
         index.heading_costs.update(zip(new, self._tokenizer.count_many(new), strict=True))
         self._header.update((source, index.heading_costs[header] + 1) for source, header in headers.items())
 
-    def _look_up(self, values: set[int]) -> None:
-        new = np.array(sorted(values - self._weight_of.keys()), np.int64)
-        self._weight_of.update(zip(new.tolist(), self._weights[new].tolist(), strict=True))
-        self._level.update(zip(new.tolist(), self._covered[new].tolist(), strict=True))
+    def _look_up(self, values: NDArray[np.int64]) -> None:
+        """Take these values over from the arrays."""
+        numbers, weights, levels = (
+            values.tolist(),
+            self._weights[values].tolist(),
+            self._covered[values].tolist(),
+        )
+        self._weight_of.update(zip(numbers, weights, strict=True))
+        self._level.update(zip(numbers, levels, strict=True))
+        self._lack.update(
+            zip(
+                numbers,
+                [weight * (1.0 - level) for weight, level in zip(weights, levels, strict=True)],
+                strict=True,
+            )
+        )
 
     def _greedy(self, budget: int) -> None:
         """Choose from the heap until the budget is used or nothing adds anything."""
@@ -381,6 +397,7 @@ class ExcerptChoice:
         for value in self._values[number]:
             if level > levels[value]:
                 levels[value] = self._covered[value] = level
+                self._lack[value] = self._weight_of[value] * (1.0 - level)
 
     def _price(self, number: int) -> int:
         source = self._source[number]
@@ -391,7 +408,7 @@ class ExcerptChoice:
 
         Asked thousands of times for one handoff, so it looks beside and prices without calls.
         """
-        levels, weights, source = self._level, self._weight_of, self._source[number]
+        lacks, source = self._lack, self._source[number]
         own = self._index.plain.get(number)
         if own is None:
             own = self._plain_words(number)
@@ -400,14 +417,18 @@ class ExcerptChoice:
         if own < _WORDS and own + sum(map(self._plain_words, beside)) < _WORDS:
             full = _BARE
         gain = 0.0 if self._worth is None else float(self._worth[number])
-        for value in self._values[number]:
-            level = levels[value]
-            if level < full:
-                gain += weights[value] * (full - level)
+        if full == 1.0:
+            for value in self._values[number]:
+                gain += lacks[value]
+        else:
+            for value in self._values[number]:
+                level = self._level[value]
+                if level < full:
+                    gain += self._weight_of[value] * (full - level)
         if beside and own:
             for other in beside:
                 if self._words_around(other) < _WORDS <= self._plain_words(other) + own:
-                    gain += sum([weights[value] * (1.0 - levels[value]) for value in self._values[other]])
+                    gain += sum([lacks[value] for value in self._values[other]])
         cost = self._cost[number]
         return gain / (cost if source in self._opened else cost + self._header[source])
 

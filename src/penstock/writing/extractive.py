@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import cached_property, lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -194,18 +195,24 @@ class ExtractiveWriter:
             header=self._header,
             importance=self._aims.importance,
         )
-        for source in np.flatnonzero(self._are_of(beside.kept_verbatim)).tolist():
-            # What the live request names is not thereby told: lines about it are what it will need.
-            is_request = index.message_of_source[source] == beside.request
-            choice.cover(index.sources[source].distinct, bare=bool(is_request))
-            parts = index.vocabulary.numbers_of(parts_of_paths(index.sources[source].text))
-            choice.cover(parts, bare=bool(is_request))
+        shown = np.flatnonzero(self._are_of(beside.kept_verbatim))
+        # What the live request names is not thereby told: lines about it are what it will need.
+        of_request = index.message_of_source[shown] == beside.request
+        choice.cover(self._find_named(shown[~of_request]))
+        choice.cover(self._find_named(shown[of_request]), bare=True)
         if beside.request is not None and beside.request in beside.kept_verbatim:
             choice.hide(spoken_text(self._transcript.messages[beside.request]))
         # What is shown of a shortened message stands among its words; an entry names values without theirs.
         choice.cover(index.vocabulary.find_known(beside.shown_texts))
         choice.cover(index.vocabulary.find_known([entry.text for entry in entries]), bare=True)
         return choice
+
+    def _find_named(self, sources: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Returns the values of these sources, and those that are parts of their paths."""
+        spoken = [self._transcript.index.sources[source] for source in sources.tolist()]
+        paths = parts_of_paths([source.text for source in spoken])
+        parts = self._transcript.index.vocabulary.numbers_of(chain.from_iterable(paths))
+        return np.concatenate([parts, *(source.distinct for source in spoken)])
 
     def _are_of(self, places: frozenset[int]) -> Flags:
         """Returns for each source whether it is of a message at one of these positions."""
@@ -451,8 +458,7 @@ class ExtractiveWriter:
             case Speaker.CALL:
                 label = f"{tag} call"
             case Speaker.RESULT:
-                call = self._calls.get(tag)
-                label = self._redactor.redact(_name_result(call)) if call else "tool"
+                label = self._name_result(call) if (call := self._calls.get(tag)) else "tool"
             case Speaker.HANDOFF:
                 label = tag.partition(" ")[2]
             case Speaker.HARNESS:
@@ -460,6 +466,14 @@ class ExtractiveWriter:
             case speaker:
                 label = speaker.name.lower()
         return _clean_label(label)
+
+    def _name_result(self, call: ToolCall) -> str:
+        """Returns the name of what the call brought, without secrets; what was named for an earlier handoff is known."""
+        known = self._transcript.index.result_names.get(call)
+        if known is None:
+            known = self._redactor.redact(_name_result(call))
+            self._transcript.index.result_names[call] = known
+        return known
 
 
 @lru_cache(maxsize=1_000)

@@ -251,9 +251,9 @@ class _Looks(NamedTuple):
         )
 
 
-def _relation(index: Index, text: str) -> Steps:
-    """Returns for each value the share of its words that stand in the text, in steps of 1/64."""
-    return index.vocabulary.relation(sub_words(text))[: len(index.in_sources)]
+def _relation(index: Index, text: str, some: Whole | None = None) -> Steps:
+    """Returns for each value, or for `some`, the share of its words that stand in the text, in steps of 1/64."""
+    return index.vocabulary.relation(sub_words(text), some)[: len(index.in_sources)]
 
 
 def _rule(index: Index, looks: _Looks, tokens_after: NDArray[np.int64]) -> Steps:
@@ -379,8 +379,8 @@ def _describe(
         **{f"is_{str(label.name).lower()}": labels & label > 0 for label in ValueLabel},
         "of_request": looks.of_request[numbers],
         "of_work": looks.of_work[numbers],
-        "of_goal": _relation(index, _goal(index))[numbers],
-        "of_past_work": _relation(index, _own_words(index, _PAST_MESSAGES)[-_PAST_WORK:])[numbers],
+        "of_goal": _relation(index, _goal(index), numbers),
+        "of_past_work": _relation(index, _own_words(index, _PAST_MESSAGES)[-_PAST_WORK:], numbers),
         **dict(zip(_SPEAKERS, index.by_speaker[numbers].T, strict=True)),
         "in_sources": index.in_sources[numbers],
         "in_excerpts": index.in_excerpts[numbers],

@@ -47,6 +47,7 @@ from penstock.writing.vocabulary import (
     IS_KEY,
     UNKNOWN,
     FoundValues,
+    Postings,
     Vocabulary,
     holds_each,
     sort_distinct,
@@ -447,16 +448,18 @@ class Index:
         self.lengths = np.zeros(0, np.int32)
         self.ids = np.zeros(0, np.int32)
         self.starts = np.zeros(1, np.int32)
-        # The buckets of the plain words of all excerpts, and how many each has.
-        self.words = np.zeros(0, np.uint16)
-        self.word_counts = np.zeros(0, np.int32)
+        self.excerpts_by_word = Postings()  # by the buckets of their plain words
         # The characters of all results that hold no keys of JSON, and of all that do.
         self.told_characters = [0, 0]
-        # Of the excerpts that were looked at more closely: their tokens and their plain words; of each line that stood above
-        # the excerpts of a source, its tokens.
+        # Of the excerpts that were looked at more closely: their tokens, their plain words, and the parts of their paths; of each
+        # line that stood above the excerpts of a source, its tokens; of calls, the names of what they brought.
         self.costs: dict[int, int] = {}
         self.plain: dict[int, int] = {}
         self.heading_costs: dict[str, int] = {}
+        self.path_parts: dict[int, list[str]] = {}
+        self.result_names: dict[ToolCall, str] = {}
+        # The sources that were searched for the words of the last request, and those that hold each word.
+        self.searched: tuple[frozenset[int], dict[str, list[int]]] = (frozenset(), {})
         # What `importance` has counted of these messages so far.
         self.tellings: Any = None
         # One row per value: in how many sources and excerpts it stands, the last message that mentions it,
@@ -529,8 +532,10 @@ class Index:
         self.lengths = _append(self.lengths, [block.lengths[rows] for block, rows in excerpts])
         counts = np.concatenate([block.counts[rows] for block, rows in excerpts])
         self.ids = _append(self.ids, [a.block.ids[a.first_id : z.end_id] for a, z in runs])
-        self.words = _append(self.words, [a.block.words[a.first_word : z.end_word] for a, z in runs])
-        self.word_counts = _append(self.word_counts, [block.word_counts[rows] for block, rows in excerpts])
+        words = np.concatenate([a.block.words[a.first_word : z.end_word] for a, z in runs])
+        word_counts = np.concatenate([block.word_counts[rows] for block, rows in excerpts])
+        numbers = np.arange(len(self.source_of) - len(owners), len(self.source_of), dtype=np.int32)
+        self.excerpts_by_word.add(words, np.repeat(numbers, word_counts))
         self.starts = _append(self.starts, [self.starts[-1] + np.cumsum(counts, dtype=np.int32)])
         return counts
 

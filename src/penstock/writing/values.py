@@ -13,16 +13,18 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 __all__ = [
     "BEFORE_VALUES",
     "BEHIND_VALUES",
+    "END",
     "LONGEST_VALUE",
     "NO_SUBJECT",
     "PHRASE",
     "QUOTES",
     "SEPARATORS",
+    "SEPARATORS_BUT_END",
     "SHORTEST_WORD",
     "STEM",
     "parts_of_paths",
@@ -42,6 +44,8 @@ _INSIDE_TOKENS = "_@#~$/\\.-%+"
 SEPARATORS = {
     code: " " for code in range(128) if not (chr(code).isalnum() or chr(code) in _INSIDE_TOKENS)
 } | {ord(char): " " for char in "“”‘’„«»…—–·•→，。；：！？、（）「」『』【】《》"}
+END = "\x00"  # stands between two texts that are cut into tokens as one
+SEPARATORS_BUT_END = {code: space for code, space in SEPARATORS.items() if code != ord(END)}
 _SUB_WORD = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{3,}|\d{3,}|[^\W\d_a-zA-Z]{2,}")
 
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uff00-\uffef]+")
@@ -147,27 +151,38 @@ def _in_marked(token: str) -> list[str]:
     return [bare, *[part for part in bare.split(".") if len(part) > 3 and _is_name(part)]]
 
 
-def parts_of_paths(text: str) -> list[str]:
-    """Returns what else a reader finds in the paths of a text: folders, the ends that relative paths are, stems of names.
+def parts_of_paths(texts: Sequence[str]) -> list[list[str]]:
+    """Returns what else a reader finds in the paths of each text: folders, the ends that relative paths are, stems of names.
 
     They are values only where the conversation names them as well.
     """
-    if "/" not in text:
+    known: dict[str, list[str]] = {}  # by token: paths come again and again
+    found: list[list[str]] = []
+    # All texts are cut into tokens in one go, since setting out costs more than a line does.
+    joined = END.join([text.replace(END, " ") if "/" in text else "" for text in texts])
+    for spaced in joined.translate(SEPARATORS_BUT_END).split(END) if texts else ():
+        parts: list[str] = []
+        for token in spaced.split():
+            if "/" in token:
+                if token not in known:
+                    known[token] = _parts_of_path(token)
+                parts += known[token]
+        found.append(parts)
+    return found
+
+
+def _parts_of_path(token: str) -> list[str]:
+    """Returns the folders, the ends and the stem of one path; none for a token that is no path."""
+    if "/" not in token[1:] or len(token) > LONGEST_VALUE:
         return []
     parts: list[str] = []
-    for token in tokens_of(text):
-        at = token.find("/", 1)
-        if at < 0 or len(token) > LONGEST_VALUE:
-            continue
-        path = token.rstrip(".-+/\\%~$").lstrip(".-+%~$")
-        at = path.find("/", 1)
-        while at > 0:
-            parts += (path[:at], path[at + 1 :])
-            at = path.find("/", at + 1)
-        stem = path.rpartition("/")[2].rpartition(".")[0]
-        if len(stem) > 3:
-            parts.append(stem)
-    return parts
+    path = token.rstrip(BEHIND_VALUES).lstrip(".-+%~$")
+    at = path.find("/", 1)
+    while at > 0:
+        parts += (path[:at], path[at + 1 :])
+        at = path.find("/", at + 1)
+    stem = path.rpartition("/")[2].rpartition(".")[0]
+    return [*parts, stem] if len(stem) > 3 else parts
 
 
 def sub_words(text: str) -> set[str]:

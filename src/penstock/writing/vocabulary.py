@@ -26,10 +26,11 @@ import numpy as np
 
 from penstock.writing.token_values import CLASSES, LETTERS, UNDERSCORE, gather, lay_tokens, read_tokens
 from penstock.writing.values import (
+    END,
     NO_SUBJECT,
     PHRASE,
     QUOTES,
-    SEPARATORS,
+    SEPARATORS_BUT_END,
     SHORTEST_WORD,
     STEM,
     plain_stem,
@@ -56,6 +57,7 @@ __all__ = [
     "Interned",
     "Interner",
     "Kind",
+    "Postings",
     "ValueLabel",
     "ValueWords",
     "Vocabulary",
@@ -116,11 +118,10 @@ _LABEL_BITS = 7
 IS_KEY = 1 << _LABEL_BITS  # beside the labels: the value names others in JSON
 LONGEST_SHAPE = 63  # bytes: longer values are of one length
 SHAPES = (LONGEST_SHAPE + 1) << 8
-_END = "\x00"  # the token between two texts that go through the vocabulary as one
 _REMEMBERED = 100_000  # tokens: with more, all are forgotten
 _SMALL_PIECE = 10_000  # words: a smaller piece is joined with the next
-_END_OF_TEXT = "\n\x00\n"
-_SEPARATORS_BUT_END = {code: space for code, space in SEPARATORS.items() if code != ord(_END)}
+_MOST_PIECES = 8  # about: so that a look into each of them stays cheap
+_END_OF_TEXT = f"\n{END}\n"
 _PHRASE_OR_END = re.compile(r"\x00|" + PHRASE.pattern)
 
 
@@ -148,10 +149,7 @@ class Vocabulary:
         self._kinds = np.zeros(0, np.int8)
         self._shapes = np.zeros(0, np.int16)
         self._word_count = np.zeros(0, np.int32)
-        # One row per word of every value: the word, and the value that it is in. They stand in pieces, each
-        # sorted by word, so that new values make a new piece and no large array is sorted again.
-        self._word: list[NDArray[np.uint16]] = [np.zeros(0, np.uint16)]
-        self._owner: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
+        self._words = Postings()  # the values that hold each word
 
     def __len__(self) -> int:
         return len(self._interner)
@@ -164,9 +162,9 @@ class Vocabulary:
         if len(self._tokens) > _REMEMBERED:
             self._tokens.forget()
         joined = _END_OF_TEXT.join([*texts, ""])
-        if joined.count(_END) > len(texts):
-            joined = _END_OF_TEXT.join([*(text.replace(_END, " ") for text in texts), ""])
-        codes = self._codes_of(joined.translate(_SEPARATORS_BUT_END).split())
+        if joined.count(END) > len(texts):
+            joined = _END_OF_TEXT.join([*(text.replace(END, " ") for text in texts), ""])
+        codes = self._codes_of(joined.translate(SEPARATORS_BUT_END).split())
         texts_of, numbers, labels = self._values_of(codes)
         words = np.frombuffer(self._tokens.words, np.uint16)[codes]
         plain = np.flatnonzero(words)
@@ -248,7 +246,7 @@ class Vocabulary:
     def find_known(self, texts: Iterable[str]) -> NDArray[np.int32]:
         """Returns the numbers of the values that stand in these texts and were met before, sorted."""
         texts = list(texts)
-        tokens = list({token for text in texts for token in tokens_of(text)})
+        tokens = list(set(tokens_of("\n".join(texts))))
         codes = list(map(self._tokens.get, tokens))  # what is quoted was read, and most of it of late
         first, held = self._tokens.first, self._tokens.held
         known = [number for code in codes if code for number in held[first[code] : first[code + 1]]]
@@ -279,29 +277,25 @@ class Vocabulary:
         """Returns how many words each value has, by its number; 1 for one without."""
         return self._word_count
 
-    def relation(self, words: Iterable[str]) -> NDArray[np.int32]:
-        """Returns for each value the share of its words that are among these, in steps of 1/64. They are in lower case."""
+    def relation(self, words: Iterable[str], some: NDArray[np.int64] | None = None) -> NDArray[np.int32]:
+        """Returns for each value the share of its words that are among these, in steps of 1/64. They are in lower case.
+
+        Of all values, or of `some` by their numbers.
+        """
         shared = Counter(_buckets(list(words)))  # two words may share a number, which then counts twice
-        found = np.zeros(len(self), np.int32)
+        found, of = np.zeros(len(self), np.int32), self._word_count
         for times in set(shared.values()):
             buckets = sorted(number for number, many in shared.items() if many == times)
-            owners = self._find_owners(np.array(buckets, np.uint16))
+            owners, _ = self._words.find(np.array(buckets, np.uint16))
             np.add.at(found, owners, np.full(len(owners), times, np.int32))
-        case = np.minimum(self._word_count, _MANY_WORDS)
+        if some is not None:
+            found, of = found[some], of[some]
+        case = np.minimum(of, _MANY_WORDS)
         case += np.minimum(found, _MANY_WORDS) << _WORDS_BITS
         share: NDArray[np.int32] = _SHARES.take(case)
-        long = np.flatnonzero((found >= _MANY_WORDS) | (self._word_count >= _MANY_WORDS))
-        share[long] = _share(found[long], self._word_count[long])
+        long = np.flatnonzero((found >= _MANY_WORDS) | (of >= _MANY_WORDS))
+        share[long] = _share(found[long], of[long])
         return share
-
-    def _find_owners(self, buckets: NDArray[np.uint16]) -> NDArray[np.int32]:
-        """Returns the values that hold these words, one for each word of a value."""
-        runs: list[NDArray[np.int32]] = []
-        for word_piece, owner_piece in zip(self._word, self._owner, strict=True):
-            first = np.searchsorted(word_piece, buckets).tolist()
-            after = np.searchsorted(word_piece, buckets, "right").tolist()
-            runs += (owner_piece[start:end] for start, end in zip(first, after, strict=True) if end > start)
-        return np.concatenate(runs) if runs else np.zeros(0, np.int32)
 
     def _look_at(self, fresh: list[str]) -> None:
         """Work out kinds and words of values that were just met."""
@@ -309,19 +303,45 @@ class Vocabulary:
         words = find_words(joined)
         of_each = np.bincount(words.owners, minlength=len(fresh))
         self._word_count = np.concatenate([self._word_count, np.maximum(of_each, 1).astype(np.int32)])
-        self._add_words(words.buckets, words.owners + np.int32(len(self._kinds)))
+        self._words.add(words.buckets, words.owners + np.int32(len(self._kinds)))
         data = np.frombuffer(joined.encode(errors="replace"), np.uint8)
         kinds, shapes = _looks(data)
         self._kinds = np.concatenate([self._kinds, kinds])
         self._shapes = np.concatenate([self._shapes, shapes])
 
-    def _add_words(self, word: NDArray[np.uint16], owner: NDArray[np.int32]) -> None:
-        if len(self._word[-1]) < _SMALL_PIECE:
+
+class Postings:
+    """Rows by the words that they hold, for words that are numbers below `BUCKETS`. It only grows.
+
+    They stand in pieces, each sorted by word, so that new rows make a new piece and no large array is sorted again.
+    """
+
+    def __init__(self) -> None:
+        # Row by row: a word, and its owner. Of one word, owners stand in the order in which they came.
+        self._word: list[NDArray[np.uint16]] = [np.zeros(0, np.uint16)]
+        self._owner: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
+        self._rows = 0
+
+    def add(self, word: NDArray[np.uint16], owner: NDArray[np.int32]) -> None:
+        """Add words, each with its owner."""
+        self._rows += len(word)
+        if len(self._word[-1]) < max(_SMALL_PIECE, self._rows // _MOST_PIECES):
             word = np.concatenate([self._word.pop(), word])
             owner = np.concatenate([self._owner.pop(), owner])
         order = np.argsort(word, kind="stable")  # of 16 bits: by counting, not by comparing
         self._word.append(word[order])
         self._owner.append(owner[order])
+
+    def find(self, words: NDArray[np.uint16]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Returns the owners of these words, one for each word that each holds, and beside each the place of its word."""
+        owners: list[NDArray[np.int32]] = []
+        places: list[NDArray[np.int64]] = []
+        for word, owner in zip(self._word, self._owner, strict=True):
+            first = np.searchsorted(word, words)
+            rows, _, sizes = gather(first, np.searchsorted(word, words, "right"))
+            owners.append(owner[rows])
+            places.append(np.repeat(np.arange(len(words)), sizes))
+        return np.concatenate(owners), np.concatenate(places)
 
 
 RELATION_STEPS = 64
@@ -425,7 +445,7 @@ class _Tokens(defaultdict[str, int]):
         """Start anew: tokens are cheap to read again and many to remember."""
         self.clear()
         self.default_factory = count(1).__next__
-        self[_END] = 0
+        self[END] = 0
         del self.held[:]
         self.first[:] = array("i", [0, 0])
         self.labels[:] = array("B", [0])

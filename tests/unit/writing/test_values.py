@@ -112,7 +112,11 @@ def test_plain_words_leave_names_and_numbers_out():
 
 
 def test_a_path_holds_its_folders_its_ends_and_the_stem_of_its_name():
-    assert parts_of_paths("see /srv/shop/dates_of.py, and then either/or.") == [
-        "/srv", "shop/dates_of.py", "/srv/shop", "dates_of.py", "dates_of", "either", "or",
-    ]  # fmt: skip
-    assert parts_of_paths("dates_of.py") == []
+    lines = ["see /srv/shop/dates_of.py, and then either/or.", "dates_of.py", "a\x00b/c_d e/", "/srv"]
+    assert parts_of_paths(lines) == [
+        ["/srv", "shop/dates_of.py", "/srv/shop", "dates_of.py", "dates_of", "either", "or"],
+        [],
+        ["b", "c_d"],
+        [],
+    ]
+    assert parts_of_paths([]) == []
