@@ -188,6 +188,7 @@ _CODE = re.compile(
     r"[{|<]|(?:func|def|class|const|let|var|import|from|return|if \()\b.*[({=]|.*[;{]$|\d+\s*[\t|:→]|[(]no "
 )
 _TWO_WORDS = re.compile(r"\w\W+\w|[^\x00-\u024f]")
+_HAS_WORD = re.compile(r"[a-z]{3}|[^\x00-\x7f]")  # every form of an instruction has one: `use`, `nie`, `不`
 _LEADS_ON = re.compile(r"[:：]\W*$")  # what it announces stands elsewhere
 # Obligation of a thing or of a third person, anywhere in a clause that the speaker is not the subject of.
 _OBLIGATION = re.compile(
@@ -364,10 +365,13 @@ def find_constraints(text: str) -> list[str]:
     found: list[str] = []
     is_report = len(_FILE_AND_LINE.findall(text[:_LONG_MESSAGE])) > 1 or _is_pasted(text)
     before = ""
+    judged: dict[str, bool] = {}  # logs that people paste say the same again and again
     for sentence in sentences(text):
         bullet = _BULLET.match(sentence)
         bare = sentence[bullet.end() :] if bullet else sentence
-        if len(bare) <= _LONGEST_SENTENCE and is_constraint(bare, in_report=is_report):
+        if bare not in judged:
+            judged[bare] = len(bare) <= _LONGEST_SENTENCE and is_constraint(bare, in_report=is_report)
+        if judged[bare]:
             joined = f"{before} {bare}"
             if before and _POINTS_BACK.match(bare) and len(joined) <= _LONGEST_SENTENCE:
                 found = [one for one in found if one != before]
@@ -444,6 +448,8 @@ def _strip(clause: str) -> str:
 
 
 def _is_instruction(clause: str) -> bool:
+    if not _HAS_WORD.search(clause):
+        return False
     if _compile(_ENGLISH).match(clause):
         return True
     if _ENGLISH_WORDS.search(clause):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from tests.strategies.conversations import texts
 
+from penstock.writing import constraints
 from penstock.writing.constraints import find_constraints, is_constraint
 
 STANDING = [
@@ -283,3 +285,52 @@ class TestAlone:
     @pytest.mark.parametrize("ban", ["No new dependencies.", "No emojis in commits, please.", "no tabs"])
     def test_a_ban_stays_one(self, ban):
         assert find_constraints(f"Fix the parser. {ban}") == [ban]
+
+
+SHORT_WORDS = [
+    "no",
+    "do",
+    "it",
+    "is",
+    "be",
+    "in",
+    "at",
+    "by",
+    "we",
+    "i",
+    "je",
+    "u",
+    "du",
+    "es",
+    "il",
+    "ne",
+    "tu",
+    "se",
+    "a",
+    "al",
+    "y",
+    "la",
+    "le",
+    "en",
+    "on",
+    "so",
+    "1",
+    "-",
+    "'d",
+    "n'y",
+    "c:\\a",
+]
+SHORT_CLAUSES = st.lists(st.sampled_from(SHORT_WORDS), max_size=9).map(" ".join)
+
+
+@given(clause=SHORT_CLAUSES)
+def test_no_form_of_an_instruction_is_made_of_short_words_alone(clause: str):
+    """`_HAS_WORD` turns such clauses away before any other pattern looks at them."""
+    for form in (constraints._ENGLISH, constraints._BEGINNINGS):
+        assert constraints._compile(form).match(clause) is None
+    assert constraints._OBLIGATION.search(clause) is None
+    assert constraints._ANYWHERE.search(clause) is None
+
+
+def test_a_sentence_that_is_said_again_is_found_again():
+    assert find_constraints("Never push.\nDone.\nNever push.") == ["Never push.", "Never push."]
