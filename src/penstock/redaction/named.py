@@ -233,6 +233,7 @@ _LINE_HEAD = re.compile(
 _LINE_END = re.compile(r"""[ \t]*(?:\Z|[\n\r#]|\\{1,63}[nr"]|"{1,4}[ \t]*(?:[,}\]\n]|\Z))""")
 _CELL_BEFORE = re.compile(r"\|[ \t*`]{0,20}(?:[\w()-]{1,20}[ ]){0,3}[*`]{0,2}\Z")
 # Of what stands before the name, read backwards: "with the", "user maple".
+_TOLD_BACK = 61
 _TOLD_WITH = re.compile(
     r"\ (?:(?:eht|sti)\ )?(?:htiw|gnisu|dna|tim|ceva|noc|moc)\b|\s\S{1,40}\s(?:(?:eman)?resu|nigol)\b",
     re.IGNORECASE,
@@ -252,7 +253,8 @@ _SETTER = re.compile(
 _ENDS_A_PAIR = frozenset({"", " ", "\n", "\r", "\t", '"', "'", "\\"})
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
 _NAME_AND_YEAR = re.compile("[A-Z][a-z]{2,15}(?:19|20)[0-9]{2}")
-_LONG_RUN = re.compile(r"[A-Za-z0-9+/_.~-]{20}")
+_LONG = 20  # characters of a value that may follow any telling name after a space
+_LONG_RUN = re.compile(rf"[A-Za-z0-9+/_.~-]{{{_LONG}}}")
 _TOKEN = re.compile(r"[A-Za-z0-9+/_.~-]+={0,2}")
 
 
@@ -341,6 +343,14 @@ def _finder(tells: Tells) -> Find:
         how = tail.lastgroup or ""
         first, last = value.span(value.lastgroup)
         bare = value.lastgroup == "bare"
+        if (
+            how == "space"
+            and bare
+            and begin == start
+            and last - first < _LONG
+            and not _is_led_to(text, start)
+        ):
+            return ()
         last = _end_of_bare(text, first, last) if bare else last
         site = _Site(
             text, tells, begin, text[begin : tail.end("suffix")], how, tail["tie"] or tail[how], last
@@ -356,12 +366,20 @@ def _finder(tells: Tells) -> Find:
 
 
 def _may_follow_a_space(text: str, start: int, end: int, tells: Tells) -> bool:
+    if tells is Tells.PASSWORD:
+        return True
     before = text[max(0, start - 24) : start]
+    return "--" in before or "setx " in before or _LONG_RUN.match(text, end) is not None
+
+
+def _is_led_to(text: str, begin: int) -> bool:
+    """Returns True if a short value may follow the name after a space: in "log in with password …", `setx`, `-pass`."""
+    before = text[max(0, begin - 80) : begin]
     return (
-        tells is Tells.PASSWORD
-        or "--" in before
-        or "setx " in before
-        or _LONG_RUN.match(text, end) is not None
+        _TOLD_WITH.match(before[: -_TOLD_BACK - 1 : -1]) is not None
+        or _NETRC.search(before) is not None
+        or before.endswith("setx ")
+        or text[begin] == "-"
     )
 
 
@@ -427,7 +445,7 @@ def _accepts_bare(site: _Site, value: str) -> bool:
     if site.how == "space" and _is_told_with(site, value):
         return True
     if site.how == "space" and not (site.is_flag() and value[0] != "-") and not _is_netrc(site):
-        return len(value) >= 20 and _TOKEN.fullmatch(value) is not None and looks_random(value)
+        return len(value) >= _LONG and _TOKEN.fullmatch(value) is not None and looks_random(value)
     if looks_random(value):
         return True
     if site.after in _OPENS and site.how != "element":
@@ -450,7 +468,7 @@ def _is_told_with(site: _Site, value: str) -> bool:
         and len(value) >= 8
         and any(map(str.isdigit, value))
         and looks_chosen(value)
-        and _TOLD_WITH.match(site.text[max(0, site.begin - 61) : site.begin][::-1]) is not None
+        and _TOLD_WITH.match(site.text[max(0, site.begin - _TOLD_BACK) : site.begin][::-1]) is not None
     )
 
 

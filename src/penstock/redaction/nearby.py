@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import string
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from penstock.redaction.named import means_otherwise
@@ -116,39 +115,46 @@ def _spoken_of(accepts: Callable[[str], bool], *, backwards: bool = False) -> Fi
             return ()
         # What lies beyond the same word is for the look from there: no stretch of text is read twice.
         word = text[start:end]
-        after = _find_after(text, end, text.find(word, end, end + _AFTER), accepts)
-        if not backwards or text.rfind(word, floor, start) >= 0:
-            return after
-        return chain(after, _find_before(text, floor, start, accepts))
+        found = _find_after(text, end, text.find(word, end, end + _AFTER), accepts)
+        if backwards and text.rfind(word, floor, start) < 0:
+            found += _find_before(text, floor, start, accepts)
+        return found
 
     return find
 
 
-def _find_after(text: str, end: int, beyond: int, accepts: Callable[[str], bool]) -> Iterator[Secret]:
+def _find_after(text: str, end: int, beyond: int, accepts: Callable[[str], bool]) -> list[Secret]:
     stop = _line_end(text, end, _AFTER if beyond < 0 else beyond - end)
+    found: list[Secret] = []
     if _DIGIT.search(text, end, stop) is None:
-        return
+        return found
     for run in _RUN.finditer(text, end, min(len(text), stop + 64)):
-        if run.start() >= stop:
-            return
-        if secret := _judge(text, *run.span(), accepts):
-            if _tells_another_kind(text, end, run.start()):
-                return
-            yield secret
+        start = run.start()
+        if start >= stop:
+            break
+        if secret := _judge(text, start, run.end(), accepts):
+            if _tells_another_kind(text, end, start):
+                break
+            found.append(secret)
+    return found
 
 
 def _find_before(text: str, floor: int, start: int, accepts: Callable[[str], bool]) -> Iterator[Secret]:
     floor = max(text.rfind("\n", floor, start) + 1, text.rfind("]", floor, start) + 1, floor)
+    if _DIGIT.search(text, floor, start) is None:
+        return
     for run in _RUN.finditer(text, floor, start):
-        secret = _judge(text, *run.span(), accepts) if run.end() < start else None
+        end = run.end()
+        secret = _judge(text, run.start(), end, accepts) if end < start else None
         if secret and not _tells_another_kind(text, floor, start):
             yield secret
 
 
 def _judge(text: str, start: int, end: int, accepts: Callable[[str], bool]) -> Secret | None:
-    if ends_escape(text, start + 1):  # the run begins with the letter of a line break
-        start += 1
-    if text[start] in "-+&@." or text[start - 1 : start] in _JOINED or not _DIGIT.search(text, start, end):
+    is_behind_tab = text[start] == "t" and text[start - 1 : start] == "\\"
+    start += is_behind_tab  # the letter of the tab is not part of it
+    is_joined = text[start - 1 : start] in _JOINED and not is_behind_tab
+    if is_joined or text[start] in "-+&@." or _DIGIT.search(text, start, end) is None:
         return None
     if text[end : end + 1] == "=" and text[end + 1 : end + 2].strip(
         "\"'="
@@ -374,9 +380,16 @@ _COLUMN_HEAD = re.compile(
 )
 
 
+_BEFORE_HEAD = re.compile(r"""["n\n]|\s(?:[\s"n]|\Z)""")  # read backwards; `n`: of an escaped line break
+_ENDS_HEAD = frozenset({"\n", "\r", "_", "S", "\\"})
+
+
 def _below(text: str, start: int, end: int) -> Iterable[Secret]:
     """Finds the values in a column that spaces align below its head, as commands print them."""
-    if text[end : end + 1] not in {"\n", "\r", "_", "S", "\\"} and text[end : end + 2] != "  ":
+    if text[end : end + 1] not in _ENDS_HEAD and text[end : end + 2] != "  ":
+        return ()
+    # A head follows two spaces, or one that begins its line, or it begins the line itself, maybe in JSON.
+    if start and not _BEFORE_HEAD.match(text[max(0, start - 2) : start][::-1]):
         return ()
     return _find_in_column(text, start, end)
 
@@ -414,7 +427,8 @@ def _forms(words: str) -> tuple[str, ...]:
 _PASSWORDS = _forms(
     "password passwd passphrase passwort kennwort pswd contraseña contrasena senha wachtwoord hasło hasła lösenord parola "
     "lozinka heslo jelszó mật~khẩu пароль пароля şifre salasana adgangskode passord passcode 密码 密碼 口令 パスワード 비밀번호 "
-    "mot~de~passe requirepass masterauth पासवर्ड סיסמה parool كلمة~المرور كلمة~السر κωδικός รหัสผ่าน kata~sandi"
+    "mot~de~passe requirepass masterauth पासवर्ड סיסמה parool كلمة~المرور كلمة~السر κωδικός รหัสผ่าน kata~sandi "
+    "codice~segreto código~secreto code~secret geheimcode"
 )
 _SHORT_PASSWORDS = _forms(
     "pw pwd psk pass: pass= pass~is clave secret pin vpn pass~ wifi wi-fi wlan wpa creds credentials zugangsdaten"
@@ -489,7 +503,8 @@ NEARBY_RULES = (
     RedactionRule(("kind: Secret",), _kubernetes),
     RedactionRule(("webhook", "/hooks/", "://hooks.", "Webhook"), _hook),
     RedactionRule(
-        ("PHPSESSID", "JSESSIONID", "sessionid", "_SessionId", "connect.sid", "_session="), _session
+        ("PHPSESSID", "JSESSIONID", "sessionid", "_SessionId", "connect.sid", "_session=", ".login"),
+        _session,
     ),
     RedactionRule((" key ",), _spoken_of(_is_password)),
     RedactionRule(_COLUMNS, _below, ends_word=True),

@@ -62,21 +62,31 @@ _HIDING = ("\\u", "\\/")
 _ESCAPE = re.compile(r"""\\(?:u([0-9A-Fa-f]{4})|(["'/\\bfnrt]))""")
 _PLAIN_FORM = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _LEVELS = 4  # JSON in JSON in JSON: arguments of a call that quote a result that quotes a file
-# Where an escape other than a quote stands between a name and its value: `password:\n…`, `API_KEY=\\\n…`.
+# Where an escape other than a quote stands between a name and its value: `password:\n…`, `API_KEY=\\\n…`, `"password"\n"value": …`.
 _ESCAPE_IN_TIE = re.compile(
-    r"""[A-Za-z0-9_-]{0,24}+(?:\\{0,63}["'`\]])*+[ \t]{0,4}(?:[=:：]{1,2}[ \t]{0,4}(?:[>|][-+]?)?)?\\{1,63}[nrt]"""
+    r"""
+    [A-Za-z0-9_-]{0,24}+(?:\\{0,63}["'`\]])*+[ \t]{0,4}
+    (?: [=:：]{1,2}[ \t]{0,4}(?:[>|][-+]?)?\\{1,63}[nrt]
+      | \\{1,63}t
+      | \\{1,63}[nr][^\\\n]{0,80}+\\{1,63}t  # the head of a table whose cells are parted by tabs
+      | (?:\\{1,63}[nr]|[ ]){1,12}+,?(?:\\{1,63}[nrt]|[ ]){0,12}+\\{0,63}["']?[Vv]alue )
+    """,
+    re.VERBOSE,
 )
 # So many anchors that close together are no text that a person or a program writes. To ask every rule at each would take
 # longer than the text is worth, so whatever has a digit in it goes, with a name or without.
-_CROWD, _CROWDED = 64, 22  # anchors in a row, and the most characters from one to the next on average
+_CROWD = 64  # anchors in a row
+# The most characters from one to the next on average: as the text stands, with its escapes undone once, and again. A text
+# with escapes in it is read once for each level, so fewer anchors are too many.
+_CROWDED = (22, 32, 64)
 _FULL = 80  # characters to a secret, on average, in a text that is full of them
 _RUN = re.compile(
-    r"""(?<![^\s"'`,;&<>(){}\[\]\\|=:：＝是为為は는은])(?=[^\s"'`,;&<>(){}\[\]\\|=:：＝是为為は는은0-9]{0,63}[0-9])"""
-    r"""[^\s"'`,;&<>(){}\[\]\\|=:：＝是为為は는은]{6,}"""
+    r"""(?<![^\s"'`,;&<>(){}\[\]\\|=:：＝是为為は는은])(?!(?<=\\)u[0-9A-Fa-f]{4})"""  # an escape is read where it is undone
+    r"""(?=[^\s"'`,;&<>(){}\[\]\\|=:：＝是为為は는은0-9]{0,63}[0-9])[^\s"'`,;&<>(){}\[\]\\|=:：＝是为為は는은]{6,}"""
 )
 _BLANK_NEXT = tuple(tie + REDACTED for tie in ("", " ", "=", ": ", ":", '="', "='"))
-# The undoing of escapes around an anchor is paid for once in so many characters, beyond the first few.
-_LOOK_EACH, _LOOK_FREE = 100, 800
+# Undoing the escapes around an anchor is dear: once in so many characters it may be in vain, beyond the first few.
+_LOOK_EACH, _LOOK_FREE = 200, 1_600
 _WINDOW_BEFORE, _WINDOW_AFTER = 48, 120
 
 # The names of variables whose values are secrets of the process.
@@ -176,19 +186,26 @@ class Redactor:
         secrets = self.find(text)
         return _blank(text, secrets) if secrets else text
 
-    def _apply_rules(self, text: str, hits: list[_Hit], found: list[Secret], near: list[int] | None) -> bool:
+    def _apply_rules(
+        self,
+        text: str,
+        hits: list[_Hit],
+        found: list[Secret],
+        near: list[int] | None,
+        level: int = 0,
+    ) -> bool:
         """Adds what the rules find at their anchors, or at those near places that are given.
 
         Returns True if escapes may hide more anchors.
         """
-        looked = 0
+        in_vain = 0
         has_escapes = "\\" in text
         is_escaped = has_escapes and any(which >= self._escapes for which, _, _ in hits)
         if is_escaped:
             hits = [hit for hit in hits if hit[0] < self._escapes]
         hits = self._drop_bound(text, hits)
         if len(hits) > _CROWD:
-            hits = self._drop_crowded(text, hits, found)
+            hits = self._drop_crowded(text, hits, found, _CROWDED[min(level, 2)])
         if near is not None:
             hits = _keep_near(hits, near)
         own, finds = self._own, self._finds
@@ -205,28 +222,35 @@ class Redactor:
                 and len(found) == before
                 and which in self._named
                 and _ESCAPE_IN_TIE.match(text, end)
-                and looked * _LOOK_EACH <= start + _LOOK_FREE
+                and in_vain * _LOOK_EACH <= start + _LOOK_FREE
             ):
-                looked += 1
                 found += self._look_through_escapes(text, which, start, end)
+                in_vain += len(found) == before
             for secret in found[before:]:
                 if secret.end > last_end:
                     last_start, last_end = secret.start, secret.end
         return is_escaped
 
-    def _drop_crowded(self, text: str, hits: list[_Hit], found: list[Secret]) -> list[_Hit]:
+    def _drop_crowded(self, text: str, hits: list[_Hit], found: list[Secret], most_apart: int) -> list[_Hit]:
         """Returns the hits that do not stand in a crowd, and adds what is found in the crowds."""
-        crowded = 0
-        kept: list[_Hit] = []
-        for number, hit in enumerate(hits):
-            if not number % _CROWD and len(hits) > number + _CROWD:
-                last = hits[number + _CROWD][2]
-                if last - hit[1] < _CROWD * _CROWDED:
-                    found += _find_in_crowd(text, hit[1], last)
-                    crowded = last
-            if hit[1] >= crowded or hit[0] < self._own:
-                kept.append(hit)
-        return kept
+        crowds: list[tuple[int, int]] = []
+        for number in (*range(0, len(hits) - _CROWD, _CROWD), len(hits) - _CROWD - 1):
+            start, end = hits[number][1], hits[number + _CROWD][2]
+            if end - start >= _CROWD * most_apart:
+                continue
+            if crowds and start <= crowds[-1][1]:
+                start, _ = crowds.pop()
+            crowds.append((start, end))
+        if not crowds:
+            return hits
+        for start, end in crowds:
+            found += _find_in_crowd(text, start, end)
+
+        def is_in_crowd(place: int) -> bool:
+            before = bisect_right(crowds, (place, len(text))) - 1
+            return before >= 0 and place < crowds[before][1]
+
+        return [hit for hit in hits if hit[0] < self._own or not is_in_crowd(hit[1])]
 
     def _drop_bound(self, text: str, hits: list[_Hit]) -> list[_Hit]:
         """Returns the hits without those that cannot lead to a value: to ask their rules takes longer."""
@@ -260,23 +284,26 @@ class Redactor:
                     yield _map_back(secret, maps, first)
 
     def _scan_unescaped(self, text: str, near: list[int] | None, *, is_full: bool) -> list[Secret]:
-        """Returns the secrets that the text shows once its escapes are undone, once and again.
+        """Returns the secrets that the text shows once its escapes are undone, and again while some may hide anchors.
 
         A text that is full of secrets as it stands is taken for a crowd: to ask every rule again on each level would take
         longer than the text is worth.
         """
         found: list[Secret] = []
         maps: list[_Unescaped] = []
-        while len(maps) < _LEVELS and (undone := _undo_escapes(text)) is not None:
+        is_escaped = True
+        while is_escaped and len(maps) < _LEVELS and (undone := _undo_escapes(text)) is not None:
             maps.append(undone)
             text = undone.text
             near = None if near is None else [undone.locate(place) for place in near]
             shown: list[Secret] = []
             if is_full:
                 shown += _find_in_crowd(text, 0, len(text))
+                is_escaped = any(map(text.__contains__, _HIDING))
             else:
+                is_escaped = False
                 for hits in self._hits(text):
-                    self._apply_rules(text, hits, shown, near)
+                    is_escaped |= self._apply_rules(text, hits, shown, near, len(maps))
             found += [_map_back(secret, maps) for secret in shown]
         return found
 

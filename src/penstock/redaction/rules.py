@@ -26,6 +26,7 @@ _SLASHED = re.compile(r"""[\w$#.-]{1,64}/(?P<v>[^\s/@"'`<>\\]{3,128}+)@""")
 _VARIABLE = re.compile(r"\$[A-Z_][A-Z0-9_]*|\$[a-z_]+[0-9]?")
 _PERCENT = re.compile("%[0-9A-Fa-f]{2}")
 _ONLY_USER = re.compile(r"(?P<v>[A-Za-z0-9_-]{20,256}+)@(?=\w)")
+_DRAWN_USER = re.compile(r"[A-Za-z0-9_-]{20,256}")
 _USER_AND_PASSWORD = re.compile(r"""[\w.-]{1,64}:(?P<v>[^\s"'`/]{1,80})\Z""")
 _SIGNATURE = re.compile(r"(?P<v>[A-Za-z0-9%+/_-]{20,}+={0,2})")
 
@@ -34,6 +35,9 @@ def _userinfo(text: str, _start: int, end: int) -> Iterator[Secret]:
     if match := _USERINFO.match(text, end) or _WITH_SLASH.match(text, end):
         if not _is_template(match["v"]):
             yield Secret(match.start("v"), match.end("v"), "url-password")
+        user = text[end : match.start("v") - 1]  # a token as often as a name: https://TOKEN:x-oauth-basic@…
+        if _DRAWN_USER.fullmatch(user) and looks_random(user):
+            yield Secret(end, match.start("v") - 1, "url-password")
     elif (match := _ONLY_USER.match(text, end)) and looks_random(match["v"]):
         yield Secret(match.start("v"), match.end("v"), "url-password")
 
@@ -234,6 +238,9 @@ _CHOSEN_LAST = re.compile(
     r"""(?:[\w.@-]{1,64}[ ])?(?P<b>(?=[^\s]{0,40}[0-9])[^\s\"'`,;()\\]{6,64})(?=["'`\\\s]|\Z)"""
 )
 _KEY_WORD = re.compile(r"""(?<![^ ])(?P<v>[A-Za-z0-9+/_-]{16,128})(?=["'`\\\s]|\Z)""")
+_SASL = re.compile(
+    r"(?P<b>[A-Za-z0-9+/]{8,512}+={0,2})"
+)  # what mail servers are told: base64 of user and password
 _LINE_BELOW = re.compile(rf"""[ \t]*{_BREAK}(?P<b>[^\s"\\]{{6,256}})(?=["\\\s]|\Z)""")
 _GO_STRING = re.compile(r"""\\{0,63}["`](?P<v>[^"`\\\n]{16,256})""")
 _KEY_NAME = re.compile(
@@ -287,6 +294,13 @@ def _find_login_keys(text: str, _start: int, end: int) -> Iterator[Secret]:
             yield Secret(*word.span("v"), "command-password")
 
 
+def _find_login_key(text: str, _start: int, end: int) -> Iterator[Secret]:
+    """`cargo login KEY`: one drawn word, which is no hash, right behind the command."""
+    word = _KEY_WORD.match(text, end)
+    if word and len(word["v"]) >= 20 and not word["v"].islower() and looks_random(word["v"]):
+        yield Secret(*word.span("v"), "command-password")
+
+
 def _find_used_as(text: str, start: int, _end: int) -> Iterator[Secret]:
     """Finds the password of "use X as the password", before the anchor."""
     match = _USE.search(text, max(0, start - 100), start)
@@ -335,6 +349,8 @@ COMMAND_RULES = (
     RedactionRule((" -p",), _after(_ATTACHED, "7z ", "7za ", "unrar ", "rar ")),
     RedactionRule(("/pass:", "/Pass:", "/password:", "::add-mask::"), _after(_ATTACHED)),
     RedactionRule(("vault login ", "wandb login ", "mc alias set ", "mc config host add "), _find_login_keys),
+    RedactionRule((" login ",), _find_login_key),
+    RedactionRule(("AUTH PLAIN ", "AUTHENTICATE PLAIN ", "AUTH LOGIN "), _after(_SASL)),
     RedactionRule(("-passin pass:", "-passout pass:", "-pass pass:"), _after(_ATTACHED)),
     RedactionRule(("ConvertTo-SecureString",), _after(_SECURE_STRING)),
     RedactionRule(("IDENTIFIED WITH", "identified with"), _after(_IDENTIFIED_WITH)),

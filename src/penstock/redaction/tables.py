@@ -46,6 +46,7 @@ _COLUMN = re.compile(
 _CELL_END = re.compile(r"""[\w-]{0,16}+\\{0,63}["'`]?[ \t]{0,40}(?:[,;|]|\t|\r?\n|\\{1,63}[nt])""")
 _HEAD_CELL = re.compile(r"""[ \t"'`\\*]{0,40}(?P<name>[^\W\d][\w ()./#-]{0,40}?)?[ \t"'`\\*]{0,40}\r?""")
 _BREAK = re.compile(r"\n|\\{1,63}n")
+_BEFORE_NAME = frozenset(" \t\n\"'`\\*|;,_-n")  # `n`: of an escaped line break
 # A value in JSON, up to its quote: of an object, of a list, or by itself; but no cell in quotes of its own.
 _OPENED = re.compile(
     r'(?:.*(?::|\[(?:[^\["\]]{0,40},)?)[ ]?|[ ]?(?!\\{0,7}"[\w -]{0,40}\\{0,7}"[ ]?[,;|\t]))(?:(?P<slashes>\\{0,7})"){1,4}'
@@ -59,25 +60,30 @@ _MOST_ROWS = 10_000
 
 
 def _find(text: str, start: int, end: int) -> Iterable[Secret]:
-    return () if _CELL_END.match(text, end) is None else _find_in_column(text, start, end)
+    # A name that stands behind anything else is the rest of another word, and no head: the cheapest look comes first.
+    if (start and text[start - 1] not in _BEFORE_NAME) or _CELL_END.match(text, end) is None:
+        return ()
+    return _find_in_column(text, start, end)
 
 
-def _find_in_column(text: str, start: int, end: int) -> Iterator[Secret]:
+def _find_in_column(text: str, start: int, end: int) -> Iterable[Secret]:
     ending = _BREAK.search(text, end, end + _LONGEST_HEAD)
     if ending is None:
-        return
+        return ()
     brk, foot = ending[0], ending.start()
     head, slashes = find_head(text, start, brk)
     if head < 0 or foot - head > _LONGEST_HEAD:
-        return
+        return ()
     line = text[head:foot]
-    mark = next((mark for mark in ("|", "\t", ";", ",") if mark in line), None)
-    if mark is None or not _is_first_line(text, head, brk, mark, line.count(mark)):
-        return
+    mark = "|" if "|" in line else "\t" if "\t" in line else ";" if ";" in line else ","
+    count = line.count(mark)
+    if not count or not _is_first_line(text, head, brk, mark, count):
+        return ()
     columns = _columns_of(line.split(mark))
     # The first column of secrets finds them all.
-    if columns and line.count(mark, 0, start - head) == min(columns):
-        yield from _cells(text, _Rows(foot + len(brk), brk, mark, line.count(mark), slashes), columns)
+    if not columns or line.count(mark, 0, start - head) != min(columns):
+        return ()
+    return _cells(text, _Rows(foot + len(brk), brk, mark, count, slashes), columns)
 
 
 def find_head(text: str, start: int, brk: str) -> tuple[int, int]:

@@ -100,6 +100,9 @@ _CHUNK = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _HEX = re.compile(r"[0-9a-f]+")
 _UNLIKELY_MARK = re.compile(r"\w[!#%*^~]\w")
 _BASE32 = re.compile(r"(?:[A-Z2-7]{8}){2,8}")
+_LETTERS = re.compile("[A-Za-z]+")
+# Between underscores, digits that letters go on behind, or a word and a year: `2025x`, `lemon2008`.
+_MIXED_PIECE = re.compile(r"(?:^|_)(?:[0-9]{2,}[A-Za-z]|[A-Za-z]{4,}(?:19|20)[0-9]{2}(?:_|$))")
 _DIGIT, _TWO_DIGITS = re.compile(r"\d"), re.compile(r"\d\D*\d")
 _SYMBOL = re.compile(r"[!@#$%^&*+=?~|:/\\]")
 
@@ -172,8 +175,17 @@ def looks_chosen(value: str) -> bool:
     if _WORD_AND_YEAR.fullmatch(value) or is_made_of_words(value):
         return True
     if _IDENTIFIER.fullmatch(value) and not value.rstrip("0123456789").isalpha():
-        return looks_random(value) or ("_" not in value and _TWO_DIGITS.search(value) is not None)
+        if looks_random(value):
+            return True
+        return _TWO_DIGITS.search(value) is not None and ("_" not in value or _is_mixed(value))
     return _DIGIT.search(value) is not None
+
+
+def _is_mixed(value: str) -> bool:
+    """Returns True for an identifier that no code would have: `Winter_2025x`, `lemon2008_x`; not for `sha256_hash2`."""
+    if len(value) < 8 or value.isupper() or _MIXED_PIECE.search(value) is None:
+        return False
+    return all(len(word) < 3 or word.lower() not in _CODE_WORDS for word in _LETTERS.findall(value))
 
 
 @_remember

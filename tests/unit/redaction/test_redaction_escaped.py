@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
 from planted_held_out import HELD_OUT
 from planted_known import KNOWN
 from tests.strategies.blind_secrets import make_blind_secrets, make_last_secrets
+from tests.strategies.eighth_secrets import make_eighth_secrets
 from tests.strategies.escapings import ESCAPINGS, decode_all, escape, escape_at_random
 from tests.strategies.final_secrets import make_final_secrets
 from tests.strategies.later_secrets import make_later_secrets
@@ -65,6 +67,7 @@ def test_no_escaping_hides_a_secret(way: tuple[str, ...]):
         make_final_secrets,
         make_sixth_secrets,
         make_seventh_secrets,
+        make_eighth_secrets,
     ],
 )
 def test_what_is_found_plain_is_found_in_json(make, depth: int):
@@ -97,3 +100,15 @@ def test_a_text_full_of_secrets_hides_none_behind_escapes():
     shown = REDACTOR.redact(told * 100 + hidden)
     assert "Maple" not in shown
     assert "zbJY" not in shown
+
+
+def test_a_tab_between_a_word_and_its_value_may_be_escaped():
+    for text in ("root pw on the box\tKestrel#Loom77", "password for the box\tKestrel#Loom77"):
+        assert "Loom77" not in REDACTOR.redact(text)
+        assert "Loom77" not in REDACTOR.redact(json.dumps(text))
+
+
+def test_a_crowd_of_names_leaves_the_escapes_between_them_whole():
+    """Where an escape lost its digits, nobody could decode the text any more."""
+    wire = json.dumps({"said": "password  \n\\u003d- .C:\\a " * 200})
+    assert json.loads(REDACTOR.redact(wire))

@@ -9,6 +9,7 @@ from tests.strategies.blind_secrets import (
     make_last_secrets,
     make_look_alikes,
 )
+from tests.strategies.eighth_secrets import make_eighth_look_alikes, make_eighth_secrets
 from tests.strategies.final_secrets import make_final_look_alikes, make_final_secrets
 from tests.strategies.fresh_secrets import make_fresh_secrets, make_harmless
 from tests.strategies.later_secrets import make_later_look_alikes, make_later_secrets
@@ -54,6 +55,7 @@ def test_what_only_looks_like_one_is_left_alone(seed: int):
         (make_final_secrets, 154, 40, 0.93),
         (make_sixth_secrets, 159, 40, 0.98),
         (make_seventh_secrets, 155, 40, 0.98),
+        (make_eighth_secrets, 152, 41, 0.98),
     ],
 )
 @pytest.mark.parametrize("seed", range(3))
@@ -78,6 +80,7 @@ def test_most_of_the_blind_lists_are_found_whole(make, count: int, kinds: int, l
         (make_final_look_alikes, 80, 0),
         (make_sixth_look_alikes, 80, 0),
         (make_seventh_look_alikes, 80, 0),
+        (make_eighth_look_alikes, 80, 0),
     ],
 )
 @pytest.mark.parametrize("seed", range(3))
@@ -119,3 +122,26 @@ def test_a_find_further_on_hides_no_anchor_before_it():
     text = "secret notes, password: hunter#77x! and Kestrel#Loom77"
     assert "hunter#77x!" not in REDACTOR.redact(text)
     assert "Kestrel#Loom77" not in REDACTOR.redact(text)
+
+
+def test_an_identifier_with_an_underscore_may_be_a_password():
+    for value in ("Winter_2025x", "Lemon2008_x", "kite_77blue"):
+        assert value not in REDACTOR.redact(f"password: {value}")
+    for value in (
+        "sha256_hash2",
+        "user_name_22",
+        "oauth2_token_10",
+        "row12_val",
+        "PASSWORD_FIELD_2024",
+        "make_password_2",
+    ):
+        assert value in REDACTOR.redact(f"password: {value}")
+
+
+def test_a_word_behind_login_is_a_key_only_if_it_was_drawn():
+    for text in (
+        "the login succeeded_at_first_sight",
+        "git login 4f1c9b2e7a6d5f3e8b1c9d2e7a6d5f3e8b1c9d2e",
+        "run npm login here",
+    ):
+        assert REDACTOR.redact(text) == text
