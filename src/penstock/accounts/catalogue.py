@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["ORDERS", "Catalogue", "CatalogueQuery", "Savings", "read_query"]
 
 _AT_ONCE = 50  # conversations that are read before it is asked whether to go on
-_FEW = 100  # conversations: so many are read at once where somebody waits
+_FEW = 100  # conversations: so many are read at once while a person waits
 
 ORDERS: dict[str, tuple[str, Callable[[ListedConversation], Any]]] = {
     "activity": ("last activity", lambda one: one.row.updated),

@@ -92,7 +92,7 @@ def sum_requests(rows: Iterable[UsageRow]) -> Spending:
     listed = list(rows)
     costs = [row.cost for row in listed if row.cost is not None]
     known = bool(costs) and len(costs) == len(listed)
-    # Column by column: thousands of requests are added up while somebody waits for a page.
+    # Column by column: thousands of requests are added up while a person waits for a page.
     usage = Usage(*(sum(getattr(row.usage, name) for row in listed) for name in Usage.__struct_fields__))
     unreported = sum(not row.usage.total_tokens for row in listed)
     return Spending(len(listed), usage, sum(costs) if known else None, sum(costs), unreported)

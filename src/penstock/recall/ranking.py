@@ -207,8 +207,8 @@ def _find_related(
 ) -> NDArray[np.bool_]:
     """Returns which fragments have to do with the query.
 
-    Who asks for a few words wants to see them: these must stand in the fragment itself. For more it is enough that they
-    stand beside it.
+    A query of a few words asks to see them: they must stand in the fragment itself. For a longer one it is enough that
+    they stand beside it.
     """
     if _count_wanted(query) > _FEW_WORDS:
         return scores > 0.0
@@ -437,7 +437,7 @@ class Cues:
 
 
 class _ScoredFragments(msgspec.Struct, frozen=True, eq=False):
-    """All fragments, whether each has to do with the query, what values are worth, and who holds which.
+    """All fragments, whether each has to do with the query, the worth of values, and which fragment holds which.
 
     `alone` is what each fragment is worth beside its values; `total` what all of it is worth together.
     """

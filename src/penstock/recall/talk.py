@@ -2,8 +2,8 @@
 
 Where an agent works, a search is for a value, and `ranking.py` looks for it. Where people talk there are few values: a question
 is for the message that answers it. A message counts by BM25 over the stems of its words and, at less weight, those of the
-messages next to it, since an answer often lacks the words of what was asked; by who says it, where the question names
-somebody; and by when, where it names a time. Each hit is one message, with as many around it as the excerpt has room for.
+messages next to it, since an answer often lacks the words of what was asked; by its speaker, where the question names
+a person; and by its time, where it names a time. Each hit is one message, with as many around it as the excerpt has room for.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MOST_LISTED = 0.3  # of candidates that are calls or results
 _SATURATION, _LENGTH = 1.2, 0.6  # k1 and b of BM25
 _BESIDE = (0.45, 0.25)  # of a word in the message next to it, and in the one after that
 _PAIRS = 0.4
-_SPEAKER = 0.25  # more for those who are named
+_SPEAKER = 0.25  # more for the speaker that is named
 _ASKER = 0.1  # more for the role that `I` or `you` means
 _IN_TIME, _NEAR_TIME = 0.6, 0.2
 _NEAR_DAYS = 7 * 86_400.0
@@ -97,7 +97,7 @@ _SECOND = frozenset(
 
 
 class Spoken(msgspec.Struct, frozen=True, gc=False):
-    """A message among the candidates: its passages as one text, who speaks, and when it was said, where that is known."""
+    """A message among the candidates: its passages as one text, its speaker, and its time, where that is known."""
 
     origin: Origin
     text: str
@@ -251,7 +251,7 @@ def _spread(counts: NDArray[np.float64], spoken: Sequence[Spoken]) -> NDArray[np
 
 
 def _weigh_speakers(asked: TalkQuery, spoken: Sequence[Spoken]) -> NDArray[np.float64]:
-    """Returns how much more each message counts for who says it."""
+    """Returns how much more each message counts for its speaker."""
     more = np.zeros(len(spoken))
     first, second = bool(asked.words & _FIRST), bool(asked.words & _SECOND)
     for row, one in enumerate(spoken):

@@ -277,7 +277,7 @@ def _list_originals(draft: CompactionDraft, redact: Callable[[str], str]) -> Ite
 
 
 def _label(spoken: Utterance) -> str:
-    """Returns who or what spoke, as handoffs say it."""
+    """Returns the speaker, as handoffs say it."""
     match spoken.speech:
         case Speech.PERSON:
             return _PEOPLE

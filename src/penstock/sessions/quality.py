@@ -86,7 +86,7 @@ class HeldValues(msgspec.Struct, frozen=True, eq=False):
     values: frozenset[str]
 
     def __contains__(self, value: str) -> bool:
-        # A quoted phrase is the same words where somebody else wrote it without quotes.
+        # A quoted phrase is the same words where another wrote it without quotes.
         return value in self.values or (" " in value and any(value in text for text in self.texts))
 
 

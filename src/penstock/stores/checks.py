@@ -49,7 +49,7 @@ class CheckFinding(NamedTuple):
 
 
 def find_faults(do: Transaction) -> Iterator[CheckFinding]:
-    """Yields everything that is not as it should be."""
+    """Yields every fault."""
     for row in do.rows(
         "SELECT key, id, dialect, tip, length, view, forked_from, fork_length, tokens FROM conversations ORDER BY key"
     ):
@@ -254,7 +254,7 @@ def _rows_to_change(
 
 
 class CheckedLog(msgspec.Struct):
-    """The ids of a log, what is broken in it, and its end where another one is on record."""
+    """The ids of a log, its faults, and its true end where the record has another one."""
 
     ids: list[str]
     broken: list[str]
@@ -376,7 +376,7 @@ def _digest(content: bytes, dialect: Dialect) -> bytes | None:
 
 
 def _check_search_index(do: Transaction) -> Iterator[str]:
-    """Yields what is not as it should be with the search index.
+    """Yields the faults of the search index.
 
     It is made of what the store holds, so making it anew mends all of it; nothing is said of an index that
     the next search makes anew anyway.

@@ -1,4 +1,4 @@
-"""Compactions as rows: what is written, what is read back, and when one may be committed."""
+"""Compactions as rows: how they are written and read back, and when one may be committed."""
 
 from __future__ import annotations
 

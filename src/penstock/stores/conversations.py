@@ -479,7 +479,7 @@ def find_longest_known(do: Transaction, ids: Sequence[str]) -> tuple[str, int] |
     """Returns the session whose log begins with the most of these ids, and how many; of several, the newest log's last.
 
     Ids are chained: a store that knows one knows all before it. Many are looked for at once, since each statement is a
-    round trip: all of the last ones, where the end of what is known nearly always lies, and some of those before.
+    round trip: all of the last ones, where the known part nearly always ends, and some of those before.
     """
     low, high, session = 0, len(ids), ""
     while low < high:

@@ -24,7 +24,7 @@ _DUE = (
 def delete_conversations(do: Transaction, conversation: int) -> int:
     """Deletes a conversation and those of its sub-agents; returns how many messages went.
 
-    Nobody else may write meanwhile.
+    No other writer may be active.
     """
     return sum(_delete(do, key) for key in reversed(_find_with_subagents(do, conversation)))
 
@@ -112,7 +112,7 @@ def _delete_unused(do: Transaction, messages: Sequence[Row]) -> list[str]:
 
 
 def _delete_notes(do: Transaction, gone: AbstractSet[str]) -> None:
-    """Deletes notes on what is gone, whose keys are its id, or its id and more behind a `/`."""
+    """Deletes the notes of deleted conversations: those whose key is an id of theirs, or such an id, `/` and more."""
     notes = [row for row in do.rows("SELECT name, key FROM notes") if _belongs(row[1], gone)]
     do.run_many("DELETE FROM notes WHERE name = ? AND key = ?", notes)
 
@@ -134,7 +134,7 @@ def list_due(do: Transaction, before: float) -> list[ExpiredConversation]:
 
 
 def expire_conversation(do: Transaction, conversation_id: str, before: float) -> ExpiredConversation | None:
-    """Deletes a conversation if it is still due, and returns what went. Nobody else may write meanwhile."""
+    """Deletes a conversation if it is still due, and returns what went. No other writer may be active."""
     owned, owner = limit_to_owner(do, "c.owner")
     row = do.one(f"{_DUE.format(owned=owned)} AND c.id = ?", *owner, before, SUBAGENT, conversation_id)
     if row is None or _was_used(do, row[0], before):

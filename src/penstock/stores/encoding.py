@@ -67,13 +67,13 @@ def require_price(cost: float | None) -> float | None:
 
 @contextmanager
 def reading_kept(what: str) -> Iterator[None]:
-    """Raises StoreError with the next step where what is kept of `what` cannot be read."""
+    """Raises StoreError, with the next step, where the record of `what` cannot be read."""
     try:
         yield
     except (ValueError, TypeError, AttributeError) as error:
         raise StoreError(
             f"the record of {what} is damaged ({error}); `penstock doctor` shows what else is, "
-            "and what is whole can be exported"
+            "and whole conversations can be exported"
         ) from error
 
 

@@ -1,7 +1,7 @@
 """Keeps what messages say of entities beside them: the state by entity of any log is folded from it.
 
 Sightings belong to a message, as its bytes do, and not to a log: a branch has those of the messages that it shares and no
-others, and nothing is to be taken back where a compaction is. They are found when somebody asks, in all messages of the
+others, and nothing is to be taken back where a compaction is. They are found on request, in all messages of the
 asked log that have none yet. So an append costs nothing more, and whatever brought the messages, an older version
 included, they are there.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_sightings", "count_unread", "read_sightings"]
 
-_AT_ONCE = 256  # messages: others who write wait meanwhile
+_AT_ONCE = 256  # messages: other writers wait meanwhile
 _UNREAD = (
     "FROM entries e JOIN messages m ON m.key = e.message WHERE e.conversation = ? AND e.position >= ? AND e.position < ? "
     "AND NOT EXISTS (SELECT 1 FROM sighted d WHERE d.message = e.message AND d.version = ?)"

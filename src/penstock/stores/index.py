@@ -2,8 +2,8 @@
 
 A passage has a number and the terms that `penstock.recall` makes of it, which are taken as they are: no
 database cuts words here. New passages come as a small block behind all others. Small neighbours are joined
-from time to time, so that there are never many. What is deleted is noted by its numbers (`removed`), is found
-no more from then on, and leaves its blocks some pages at a time.
+from time to time, so that there are never many. Deleted passages are noted by their numbers (`removed`), are found
+no more from then on, and leave their blocks some pages at a time.
 
 No writer waits long for any of this: blocks are packed and joined in memory first, from a transaction that only reads. The
 transaction that writes makes sure that nothing has changed since, and puts the pages in place.
@@ -63,7 +63,7 @@ __all__ = [
 
 SPAN = 1 << 16
 """Passages of a block, at most, those that are gone included: a place in it takes two bytes."""
-_PAGE_BYTES = 1_200  # PostgreSQL keeps what is larger than 2,000 elsewhere, SQLite what is larger than a page
+_PAGE_BYTES = 1_200  # PostgreSQL keeps rows over 2,000 bytes elsewhere, SQLite rows over a page
 _BITS = np.uint64(16)
 _PLACE = np.uint64(SPAN - 1)
 _NONE: Places = np.zeros(0, "<u2")
@@ -144,7 +144,7 @@ def _pack(offset: int, span: int, pairs: Pairs) -> PackedBlock:
 
 
 def add_blocks(do: Transaction, blocks: Sequence[PackedBlock], number: int) -> None:
-    """Writes blocks from a number on, that of `find_next_number`. Nobody else may change the index meanwhile."""
+    """Writes blocks from a number on, that of `find_next_number`. No other process may change the index meanwhile."""
     for block in blocks:
         _write(do, number + block.offset, block)
 
@@ -169,7 +169,7 @@ def prepare_join(do: Transaction) -> PreparedJoin | None:
 def join_blocks(do: Transaction, join: PreparedJoin) -> int:
     """Puts one block in the place of several, unless one of them has changed since, and returns how many passages it has.
 
-    Nobody else may change the index meanwhile.
+    No other process may change the index meanwhile.
     """
     low, high = join.rows[0][0], join.rows[-1][0]
     if do.rows(f"{_BLOCK_ROW} WHERE first >= ? AND first <= ? ORDER BY first", low, high) != list(join.rows):
@@ -190,13 +190,13 @@ def find_next_number(do: Transaction) -> int:
 
 
 def find_lowest_number(do: Transaction) -> int:
-    """Returns the lowest number that a passage has, or 0: what stands below it was made anew or is gone."""
+    """Returns the lowest number that a passage has, or 0: passages below it were made anew or deleted."""
     row = do.one("SELECT min(first) FROM indexed WHERE passages > 0")
     return int(row[0]) if row is not None and row[0] is not None else 0
 
 
 def drop_old_blocks(do: Transaction) -> None:
-    """Removes the oldest block, where all its passages were made anew. Nobody else may change the index meanwhile."""
+    """Removes the oldest block, where all its passages were made anew. No other process may change the index meanwhile."""
     found = do.one(f"{_BLOCK} ORDER BY first LIMIT 1")
     if found is not None and (block := _Block(*found)).end <= find_lowest_number(do):
         _delete(do, block)
@@ -204,7 +204,7 @@ def drop_old_blocks(do: Transaction) -> None:
 
 
 def find_purge(do: Transaction) -> Purge | None:
-    """Returns the work of taking what was removed out of one block, or None where nothing was removed."""
+    """Returns the work of taking removed passages out of one block, or None where there are none."""
     row = do.one("SELECT min(first) FROM removed")
     if row is None or row[0] is None:
         return None
@@ -216,7 +216,7 @@ def find_purge(do: Transaction) -> Purge | None:
 
 
 class Purge:
-    """Takes what was removed out of a block, some pages in each transaction, so that nobody waits for all of them."""
+    """Takes removed passages out of a block, some pages in each transaction, so that no writer waits for all of them."""
 
     def __init__(self, row: Row | None, gone: list[Row]) -> None:
         self._row = row
@@ -231,7 +231,7 @@ class Purge:
     def rewrite_some(self, do: Transaction) -> bool:
         """Rewrites the next pages; returns False where that were the last, or where the block has changed meanwhile.
 
-        Nobody else may change the index meanwhile.
+        No other process may change the index meanwhile.
         """
         if self._row is None:
             do.run("DELETE FROM removed WHERE first = ?", self._gone[0][0])
@@ -296,7 +296,7 @@ def count_held_passages(do: Transaction) -> int:
 
 
 def count_damaged_blocks(do: Transaction) -> int:
-    """Returns how many blocks are not what they are said to be."""
+    """Returns how many blocks do not match their record."""
     found = 0
     for *block, passages in do.rows("SELECT first, span, pages, passages FROM blocks"):
         try:
@@ -387,7 +387,7 @@ class Look:
     def _load_holding(
         self, blocks: list[_Block], terms: Sequence[str], within: Sequence[Sequence[str]]
     ) -> list[_Block]:
-        """Returns the blocks that may hold what is meant, with what they know of the terms at hand."""
+        """Returns the blocks that may hold passages that are meant, with their entries for the terms loaded."""
         for group in within:
             self._load(blocks, group)
             blocks = [block for block in blocks if any(len(self._found[block.first, term]) for term in group)]

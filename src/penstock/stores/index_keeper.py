@@ -1,7 +1,7 @@
-"""Keeps the search index of a database up to date, in slices for which nobody waits long.
+"""Keeps the search index of a database up to date, in slices that hold other writers for milliseconds.
 
 Slow work (reading messages, making terms, packing and joining blocks) is done in transactions that only read; a transaction that
-writes puts a slice in place. Who appends much has it indexed by a thread beside (`note_written`), which ends when
+writes puts a slice in place. After many appends a thread indexes them beside the writers (`note_written`), and ends when
 nothing waits any more. A search indexes what it needs and is still missing, within a moment, and can say how much is not searched yet.
 """
 
@@ -60,7 +60,7 @@ class IndexKeeper:
         self._written = 0
 
     def index(self, limit: int | None = None, embedder: Embedder | None = None) -> int:
-        """Indexes what waits, or about `limit` sources of it; then makes anew what is of an older version, if anything is.
+        """Indexes what waits, or about `limit` sources of it; then indexes anew sources of an older version.
 
         Returns how many sources that were. With an embedder they get vectors, too, and count once more for these.
         """
@@ -79,7 +79,7 @@ class IndexKeeper:
     def catch_up(self, conversation: int | None, embedder: Embedder | None = None) -> None:
         """Indexes what waits, for a search that needs it, within a moment: of one conversation first, where it is given.
 
-        Nothing is raised where others keep the store busy: what is indexed can be searched.
+        Raises nothing where others keep the store busy: the indexed part can be searched.
         """
         until = time.monotonic() + _CATCH_UP_SECONDS
         with suppress(StoreUnavailable):
@@ -99,7 +99,7 @@ class IndexKeeper:
         return count_waiting(do) + (count_unembedded(do, embedder) if embedder is not None else 0)
 
     def purge(self) -> None:
-        """Takes what was removed out of its blocks, some pages at a time."""
+        """Takes deleted passages out of their blocks, some pages at a time."""
         while True:
             with self._database.reading() as do:
                 purge = find_purge(do)
@@ -188,7 +188,7 @@ class IndexKeeper:
                 do.run(statement)
             yield do
 
-    # Beside those who write.
+    # The thread beside the writers.
 
     def _start(self) -> None:
         if not self._database.is_shared:
@@ -218,6 +218,6 @@ _running: WeakSet[IndexKeeper] = WeakSet()
 
 @atexit.register
 def _stop_all() -> None:
-    """Lets no thread be inside the database when the interpreter goes away."""
+    """Ends all threads before the interpreter exits."""
     for keeper in list(_running):
         keeper.stop()

@@ -1,7 +1,7 @@
 """Keeping the search index up to date.
 
 What was written waits in a queue. So an append stays as quick as it is durable, and many messages are indexed at a time,
-which costs far less. What is in the queue is written by triggers, in the same transaction as what it names. It is indexed a
+which costs far less. Triggers write the queue, in the same transaction as the rows that it names. It is indexed a
 slice at a time: a transaction that only reads makes terms of it (`prepare_slice`), which takes long, and one that writes puts
 them in place (`add_slice`), for which others wait a few milliseconds. A source of passages is a message of a log, the
 summary of a compaction or a stored tool result; each is read as a message. Each passage also holds terms for what it may be
@@ -9,10 +9,10 @@ searched within (`Within`): the conversation that brought it, its owner, who spe
 
 Where passages are cut or terms are made in a new way (`INDEX_VERSION`), sources that were indexed in the old one are indexed
 again when nothing else waits, oldest first. Each is found by its old passages until it has new ones, which get numbers behind
-all others; what stands below the number `renew below` is old. So nobody waits for a new index, and the old one serves until then.
+all others; passages below the number `renew below` are old. So no search waits for a new index, and the old one serves until then.
 
 Vectors, for searches with an embedder, are made after the terms, in the order of the passages' numbers, from
-where the last time ended. So it does not matter when a caller begins to ask for them, nor who indexes
+where the last time ended. So it does not matter when a caller begins to ask for them, nor whether another indexes
 without. Vectors of another model are made anew.
 """
 
@@ -151,9 +151,9 @@ def is_current(do: Transaction) -> bool:
 
 
 def renew_index(do: Transaction) -> None:
-    """Has everything indexed again that was indexed in an older way. Nobody else may change the index meanwhile.
+    """Has everything indexed again that was indexed in an older way. No other process may change the index meanwhile.
 
-    What is there serves until then, unless it was found to be damaged: then it is emptied.
+    The old index serves until then, unless it was found to be damaged: then it is emptied.
     """
     row = do.one("SELECT version FROM index_version")
     version = int(row[0]) if row is not None else _DAMAGED
@@ -199,7 +199,7 @@ def prepare_slice(
 def add_slice(do: Transaction, ready: IndexSlice) -> int:
     """Writes a slice, and returns how many sources it had; 0 where these have changed since, and nothing was written.
 
-    Nobody else may change the index meanwhile.
+    No other process may change the index meanwhile.
     """
     keys = [*ready.known, *((kind, key) for kind, key, *_ in ready.sources)]
     table = "indexed" if ready.renewed else "unindexed"
@@ -208,7 +208,7 @@ def add_slice(do: Transaction, ready: IndexSlice) -> int:
     if not ready.renewed and _find_listed(do, "indexed", keys) != set(ready.known):
         return 0
     number = find_next_number(do)
-    # Numbers of what is gone come again, and need new vectors.
+    # Numbers of deleted passages are used again, and need new vectors.
     do.run("UPDATE vectors_made SET upto = ? WHERE upto > ?", number, number)
     do.run_many(f"DELETE FROM {table} WHERE kind = ? AND source = ?", keys)
     add_blocks(do, ready.blocks, number)
@@ -227,7 +227,7 @@ def add_slice(do: Transaction, ready: IndexSlice) -> int:
 def count_waiting(do: Transaction, conversation: int | None = None) -> int:
     """Returns how many sources are to be indexed, in all or of those that a conversation brought.
 
-    Where an index has to be made from nothing, that is all of them. What is only made anew can be found, and is not counted.
+    Where an index has to be made from nothing, that is all of them. Sources that are only indexed anew can be found, and are not counted.
     """
     row = do.one("SELECT version FROM index_version")
     if row is None or row[0] == _DAMAGED:
@@ -296,7 +296,7 @@ def _read_passages(
 
 
 def _find_passage_terms(passage: Passage, marks: Sequence[str] | None) -> Iterable[str]:
-    """Returns the terms of a passage, with the marks of its call and that of who speaks.
+    """Returns the terms of a passage, with the marks of its call and of its speaker.
 
     What a recall tool gave (its marks are None) has no terms: it would be found beside what it quotes.
     """
@@ -329,7 +329,7 @@ def _list_ends(path: str) -> Iterator[str]:
 
 
 def find_owners(do: Transaction, sources: Sequence[PassageSource]) -> dict[PassageSource, str]:
-    """Returns whose each source is; what is gone has none."""
+    """Returns the owner of each source; a deleted one has none."""
     found: dict[PassageSource, str] = {}
     for kind, statement in _OWNERS.items():
         wanted = {source.key: source for source in sources if source.kind == kind}
@@ -392,7 +392,7 @@ def prepare_vectors(do: Transaction, embedder: Embedder, limit: int = _AT_ONCE) 
 def add_vectors(do: Transaction, ready: VectorSlice) -> int:
     """Writes vectors, and returns of how many sources; 0 where others were quicker.
 
-    Vectors of another model are removed. Nobody else may change the index meanwhile.
+    Vectors of another model are removed. No other process may change the index meanwhile.
     """
     row = do.one("SELECT model, upto FROM vectors_made")
     is_ours = row is not None and row[0] == ready.model

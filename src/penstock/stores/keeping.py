@@ -105,7 +105,7 @@ def _is_in_log(do: Transaction, session_id: str, home: int, message: int | None)
 
 def book_usage(do: Transaction, rows: Sequence[UsageRow], hold: str) -> None:
     """Records what requests used."""
-    # In one order for all, so that two who book for the same sessions do not wait for each other.
+    # In one order for all, so that two processes that book for the same sessions do not wait for each other.
     found = {name: find_session(do, name, hold) for name in sorted({row.session for row in rows})}
     sessions = {name: (key, row.owner) for name, (row, key, _) in found.items()}
     do.run_many(
@@ -184,7 +184,7 @@ def _read_usage_of(do: Transaction, conversation: int, since: float) -> list[Row
 
 
 def _read_usage_of_all(do: Transaction, since: float, select: str = _USAGE) -> Iterator[Row]:
-    """Yields the rows from a moment on. What is selected begins with the moment and the key.
+    """Yields the rows from a moment on. The selected columns begin with the moment and the key.
 
     They are asked for page by page, the first a short one: a database that is asked for all that is later than a moment, and
     has not looked at its rows yet, takes them for a third of its table, and reads the whole of it.
@@ -241,7 +241,7 @@ def change_note(
 
 
 def find_note(do: Transaction, name: str, key: str) -> bytes | None:
-    """Returns what is kept under that name and key."""
+    """Returns the note of that name and key."""
     if not (is_storable(name) and is_storable(key)):
         return None
     row = do.one("SELECT value FROM notes WHERE name = ? AND key = ?", name, key)

@@ -97,7 +97,7 @@ class PostgresDatabase:
         find_table="SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = current_schema() AND tablename = ?",
         trigger="CREATE FUNCTION penstock_{name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} RETURN NULL; END $$;\n"
         "CREATE TRIGGER {name} AFTER {event} ON {table} FOR EACH ROW EXECUTE FUNCTION penstock_{name}();\n",
-        # What is compressed already is not worth the server's own try at it.
+        # These bytes are compressed already.
         storage="ALTER TABLE postings ALTER COLUMN page SET STORAGE EXTERNAL;\n"
         "ALTER TABLE messages ALTER COLUMN raw SET STORAGE EXTERNAL;\n"
         "ALTER TABLE results ALTER COLUMN raw SET STORAGE EXTERNAL;\n",

@@ -56,7 +56,7 @@ _T = TypeVar("_T")
 def find_session(do: Transaction, session_id: str, hold: str = "") -> tuple[SessionRow, int, int]:
     """Returns the session, its key and its conversation's; `hold` keeps others from changing it meanwhile.
 
-    Raises UnknownSession, also for a session of another owner than the one who asks.
+    Raises UnknownSession, also for a session of another owner.
     """
     row = do.one(f"{SESSION} WHERE s.id = ? {hold}", session_id) if is_storable(session_id) else None
     if row is None or do.owner not in (None, row[12]):
@@ -81,7 +81,7 @@ def _unknown_session(session_id: str) -> UnknownSession:
 
 
 def limit_to_owner(do: Transaction, column: str) -> tuple[str, tuple[str, ...]]:
-    """Returns a condition, ending in AND, that only rows of the owner who asks fulfil, and its value.
+    """Returns a condition, ending in AND, that only rows of the asking owner meet, and its value.
 
     Both are empty where everybody's may be seen.
     """

@@ -36,7 +36,7 @@ CREATE INDEX sessions_of_conversation ON sessions (conversation);
 CREATE INDEX sessions_of_parent ON sessions (parent);
 
 -- A message by its chained id and its exact bytes, whichever logs it stands in. Clients write the same content in
--- other bytes; each log keeps its own. `packed` says that raw is compressed. Two owners who said the same have it twice:
+-- other bytes; each log keeps its own. `packed` says that raw is compressed. Two owners with the same message have it twice:
 -- nothing that one does tells of the other.
 CREATE TABLE messages (
   key {key}, id {blob} NOT NULL, owner TEXT NOT NULL, fingerprint {blob} NOT NULL, digest {blob} NOT NULL, role TEXT NOT NULL,
@@ -97,7 +97,7 @@ CREATE TABLE indexed (
 CREATE UNIQUE INDEX indexed_by_passage ON indexed (first) WHERE passages > 0;
 CREATE INDEX indexed_of_conversation ON indexed (conversation);
 
--- What is still to be indexed. Triggers write to it, and remove from the index what is deleted.
+-- Sources that are still to be indexed. Triggers write to it, and remove deleted sources from the index.
 CREATE TABLE unindexed (
   kind BIGINT NOT NULL, source BIGINT NOT NULL, conversation BIGINT NOT NULL, PRIMARY KEY (kind, source));
 CREATE TABLE index_version (version BIGINT NOT NULL);

@@ -77,7 +77,7 @@ class SearchScope(msgspec.Struct, frozen=True):
 
 
 class SearchFilter(msgspec.Struct, frozen=True):
-    """What is searched: messages since a time, of a role, of a tool, or of a file by its path or the end of it.
+    """A part of a store to search: messages since a time, of a role, of a tool, or of a file by its path or the end of it.
 
     Calls of a tool and their results belong to it, and to the files that the call names. A passage whose text names the
     file belongs to it as well.
@@ -109,7 +109,7 @@ class SearchFilter(msgspec.Struct, frozen=True):
 
 
 class SearchQuery(msgspec.Struct, frozen=True):
-    """A search: its text, its scope, the redactor of what is quoted, and the embedder, if any.
+    """A search: its text, its scope, the redactor of quoted text, and the embedder, if any.
 
     Without a scope everything is searched; `within` leaves out what was not asked for.
     """
@@ -519,7 +519,7 @@ class _Table:
         self._handles: dict[int, str] = {}
         self._spots = spots
         self.candidates: dict[int, Candidate] = {}
-        # In the dialect of the log that it was found in: who brought it may be gone.
+        # In the dialect of the log that it was found in: the log that brought it may be deleted.
         found = {
             source: PassageSource(source.kind, source.key, spot.conversation)
             for source, spot in spots.items()

@@ -1,6 +1,6 @@
 """Bytes by key, for one conversation or for all: in memory, or in a store.
 
-What is expensive to make is put on a shelf, so that it is never made twice: nodes of outlines, a model's
+Results that are expensive to make are put on a shelf, so that they are never made twice: nodes of outlines, a model's
 notes on parts of a conversation, what was learned about a model.
 """
 
@@ -59,7 +59,7 @@ class StoreShelf:
     conversation is deleted. A branch also finds what was put there before it branched off, and puts nothing
     there itself.
 
-    Without `on_failure` it raises StoreError. With it, nobody waits for a disk: it is told of each failure,
+    Without `on_failure` it raises StoreError. With it, no caller waits for a disk: it is told of each failure,
     and what could not be written is kept in memory, so that only another process has to make it again.
     """
 

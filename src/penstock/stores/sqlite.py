@@ -124,7 +124,7 @@ class SqliteDatabase:
         return not busy
 
     def reclaim(self) -> None:
-        """Does nothing: pages are free as soon as nobody reads them."""
+        """Does nothing: pages are free as soon as no transaction reads them."""
 
     def find_damage(self) -> list[str]:
         """Returns what SQLite's own check finds."""
@@ -159,7 +159,7 @@ class SqliteDatabase:
 
     @contextmanager
     def _hold(self) -> Iterator[apsw.Connection]:
-        """Holds a connection that nobody else uses meanwhile. There is only one to a database in memory."""
+        """Holds a connection for one user at a time. There is only one to a database in memory."""
         if self._path is None:
             with self._in_memory:
                 self._require_open()
@@ -221,7 +221,7 @@ class SqliteDatabase:
     def _use_wal(self, connection: apsw.Connection) -> None:
         """Switches to the write-ahead log. Where two processes do so at once, SQLite does not wait: we do.
 
-        The file of another program is left as it is; whoever opens it as a store is told (`migrate`).
+        The file of another program is left as it is; `migrate` refuses it.
         """
         if self._path is None or self._is_foreign(connection):
             return

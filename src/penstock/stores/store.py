@@ -133,7 +133,7 @@ _FILE = "sqlite:///"
 class Store:
     """A place for sessions, in a database. Raises StoreError; where it raises, nothing was changed.
 
-    It sees the conversations of all owners, and what it creates belongs to nobody: the store of one person. See `for_owner`.
+    It sees the conversations of all owners, and what it creates has no owner: the store of one person. See `for_owner`.
     """
 
     def __init__(self, database: Database) -> None:
@@ -166,7 +166,7 @@ class Store:
         """Returns this store as one owner sees it, over the same connections.
 
         What it creates is the owner's. Sessions, hashes, results, usage, searches and deletions of others are not there for
-        it, and nothing that it does tells whether they are. An empty name means what belongs to nobody. Notes, indexing and
+        it, and nothing that it does tells whether they are. An empty name means conversations without an owner. Notes, indexing and
         checks concern the store as a whole.
         """
         given: Any = owner
@@ -436,7 +436,7 @@ class Store:
             return claim_turn(do, session_id, TurnClaim(holder, now, until), self._words)
 
     def find_turn(self, session_id: str, now: float) -> str:
-        """Returns who has the turn of a conversation; empty where nobody has."""
+        """Returns the holder of a conversation's turn; empty where there is none."""
         with self._reading() as do:
             return find_turn(do, session_id, now)
 
@@ -522,7 +522,7 @@ class Store:
             keep_note(do, name, key, value, self._words, session_id)
 
     def note(self, name: str, key: str) -> bytes | None:
-        """Returns what is kept under that name and key."""
+        """Returns the note of that name and key, or None."""
         with self._reading() as do:
             return find_note(do, name, key)
 
@@ -628,7 +628,7 @@ class Store:
         """
         if not owner:
             raise StoreError(
-                "give the name of an owner; conversations that belong to nobody are deleted one by one"
+                "give the name of an owner; conversations without an owner are deleted one by one"
             )
         if self.owner not in (None, owner):
             raise StoreError(f"this is the store of {self.owner!r}: it deletes nothing of another owner")
@@ -686,7 +686,7 @@ class Store:
             log.warning("what was deleted has not left the files of the store yet: %s", error)
 
     def faults(self) -> Sequence[StoreFault]:
-        """Returns everything that is not as it should be.
+        """Returns every fault of the store.
 
         Every id is worked out anew, every reference looked up.
         """
@@ -735,7 +735,7 @@ def open_store(url: str | None = None, *, wait_seconds: float = 10.0) -> Store:
 
 
 def require_store(store: Any) -> Store:
-    """Returns the store. Raises SettingsError for what is none, such as the address of one."""
+    """Returns the store. Raises SettingsError for anything else, such as an address."""
     if not hasattr(store, "log_tip"):
         raise SettingsError(f"store is a {type(store).__name__}; open one first, with penstock.open_store(…)")
     return store  # type: ignore[no-any-return]  # anything that does what a store does

@@ -1,4 +1,4 @@
-"""Turns of conversations that several processes serve: who has the turn, what waits for it, and what was delivered.
+"""Turns of conversations that several processes serve: their holder, the messages that wait for them, and deliveries.
 
 A turn is claimed for a few seconds at a time and renewed while it lasts, so that one whose process was killed ends by
 itself. It only keeps order: that nothing is written twice, or to the wrong place, is what `append` and `commit` see to.
@@ -89,7 +89,7 @@ def close_turn(
 
 
 def find_turn(do: Transaction, session_id: str, now: float) -> str:
-    """Returns who has the turn of a conversation at a moment; empty where nobody has."""
+    """Returns the holder of a conversation's turn at a moment; empty where there is none."""
     conversation, _ = find_conversation(do, session_id)
     return _find_holder(do, conversation, now)
 

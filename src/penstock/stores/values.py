@@ -276,7 +276,7 @@ class ExpiredConversation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreFault(msgspec.Struct, frozen=True):
-    """Something that is not as it should be: where, what, and whether `repair` can mend it."""
+    """A fault of a store: where it is, what it is, and whether `repair` can mend it."""
 
     where: str
     what: str
