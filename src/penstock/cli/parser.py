@@ -433,7 +433,8 @@ def _add_dashboard(parser: argparse.ArgumentParser) -> None:
 # wrap
 
 _WRAP = """\
-Starts a gateway on a free port of this machine, with your settings and your store, and runs the client through it. The
+Runs the client through the gateway at gateway.port of this machine, if that has your store, your settings and the client's
+usual API behind it, and proves it; else through a gateway on a free port, which is started and ends with the client. The
 client has the terminal, and the command exits with its exit code. Its configuration is not changed, and its own
 credentials pass through. At the end, one line on standard error says what was saved.
 
@@ -462,6 +463,12 @@ def _add_wrap(parser: argparse.ArgumentParser) -> None:
         dest="show",
         action="store_true",
         help="show the variables and the command, and start nothing",
+    )
+    parser.add_argument(
+        "--own",
+        dest="join",
+        action="store_false",
+        help="start a gateway for this run, also where one like it runs already",
     )
     parser.add_argument(
         "--upstream",
@@ -1008,7 +1015,7 @@ _COMMANDS = {
     "chat": ("work with an agent at the terminal, for as long as you like", _add_chat),
     "serve": ("run a gateway in front of any compatible API", _add_serve),
     "dashboard": ("show conversations and compactions in a browser", _add_dashboard),
-    "wrap": ("run Claude Code, Codex, opencode or aider through a gateway of its own", _add_wrap),
+    "wrap": ("run Claude Code, Codex, opencode or aider through a gateway", _add_wrap),
     "mcp": ("let any agent search and read past conversations, as an MCP server", _add_mcp),
     "trajectories": ("fit training trajectories into a token budget without losing a row", _add_trajectories),
     "sessions": ("list, show, export, import and delete stored conversations", _add_sessions),

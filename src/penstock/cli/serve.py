@@ -90,6 +90,7 @@ async def _serve(
             HostedSessions(settings, store, upstreams) as hosted,
         ):
             operations.watch_workers(workers)
+            operations.let_join(settings, upstreams)
             gateway = Gateway(upstreams, settings, fitter=fitter, operations=operations, hosted=hosted)
             await serve_until_signal(gateway, announce)
     finally:

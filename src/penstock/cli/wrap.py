@@ -1,4 +1,4 @@
-"""`penstock wrap`: a client and a gateway of its own, until the client ends.
+"""`penstock wrap`: a client, through the gateway that runs here already, or through one of its own until the client ends.
 
 The client has the terminal and the signals: Ctrl-C is for it, and what others send to us is passed on. What the gateway
 has to say goes to a file.
@@ -19,29 +19,26 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from penstock import __version__
-from penstock.accounts.display import format_sum, redact
+from penstock.accounts.display import redact
 from penstock.cli.screen import printable, screen_of
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
 from penstock.config import client_environment, data_folder
-from penstock.errors import SettingsError
+from penstock.errors import SettingsError, StoreUnavailable
 from penstock.gateway.clients import ClientStart, Invocation, WrappedClient, read_client
 from penstock.gateway.fitting import ConversationFitter
-from penstock.gateway.logs import read_tokens, read_word
+from penstock.gateway.joining import RunTally, find_gateway, name_run, read_tally
+from penstock.gateway.keys import read_store_secret
 from penstock.gateway.operations import GatewayOperations
-from penstock.gateway.requests import RouteKind, read_route
 from penstock.gateway.running import run_in_loop
 from penstock.gateway.server import Gateway
 from penstock.gateway.upstreams import Upstreams, read_upstreams
 from penstock.gateway.workers import Workers
-from penstock.measure.prices import Money, cost_of
-from penstock.measure.usage import Usage
-from penstock.measure.wording import pluralise
 
 if TYPE_CHECKING:
     import argparse
@@ -52,7 +49,7 @@ if TYPE_CHECKING:
     from penstock.settings import Settings
     from penstock.stores.store import Store
 
-__all__ = ["RunTally", "run"]
+__all__ = ["run"]
 
 _SIGNALLED = 128  # as shells count: a program that a signal ended
 _LOG_BYTES = 5_000_000
@@ -62,7 +59,7 @@ _PLACE = "http://127.0.0.1:PORT"
 
 def run(args: argparse.Namespace) -> int:
     """Runs the client and returns its exit code. Raises SettingsError where it is not installed, or has no known API."""
-    own = {"gateway.host": "127.0.0.1", "gateway.port": "0"}  # any free port
+    own = {}
     for name in ("summarise", "answer_client_compactions", "recall"):
         if (value := getattr(args, name)) is not None:
             own[f"gateway.{name}"] = str(value)
@@ -76,21 +73,48 @@ def run(args: argparse.Namespace) -> int:
     client = read_client(args.client, invocation, args.upstream)
     upstreams = _choose_upstreams(settings, client, args.upstream)
     if args.show:
-        _show(args, client.point_at(_PLACE), upstreams)
+        running = _find_running(args, settings, upstreams, client)
+        _show(args, client.point_at(running or _PLACE), upstreams, running)
         return 0
-    if not any(
-        upstream.key for upstream in upstreams
-    ):  # with keys of ours to lend, callers need one of the gateway's
-        gateway = msgspec.structs.replace(settings.gateway, require_keys=False)
-        settings = msgspec.structs.replace(settings, gateway=gateway)
     log_path = data_folder() / "wrap.log"
     with ExitStack() as stack:
         log_file = stack.enter_context(_open_log(log_path))
         store = stack.enter_context(open_store_of(args))
-        wrapping = _Wrapping(settings, upstreams, client, invocation, log_file)
-        run_in_loop(wrapping.run(store))
+        wrapping = _Wrapping(_fit_own(settings, upstreams), upstreams, client, invocation, log_file)
+        running = _find_running(args, settings, upstreams, client, store)
+        run_in_loop(wrapping.run(store) if running is None else wrapping.run_joined(running))
     _report(args, wrapping.tally, log_path)
     return wrapping.code
+
+
+def _find_running(
+    args: argparse.Namespace,
+    settings: Settings,
+    upstreams: Upstreams,
+    client: WrappedClient,
+    store: Store | None = None,
+) -> str | None:
+    """Returns the base URL for this run at a gateway that runs already; None where one of its own is to be started."""
+    if not args.join:
+        return None
+    with ExitStack() as stack:
+        if store is None:  # only shown: nothing is to be created
+            if settings.store.url is None and not (data_folder() / "sessions.db").exists():
+                return None
+            try:
+                store = stack.enter_context(open_store_of(args, keep_expired=True, must_exist=True))
+            except StoreUnavailable:  # no gateway has it
+                return None
+        running = find_gateway(settings, upstreams, client.dialects, read_store_secret(store), __version__)
+    return None if running is None else name_run(running)
+
+
+def _fit_own(settings: Settings, upstreams: Upstreams) -> Settings:
+    """Returns the settings for a gateway of the client's own: on this machine, at any free port."""
+    own = msgspec.structs.replace(settings.gateway, host="127.0.0.1", port=0, processes=1)
+    if not any(one.key for one in upstreams):  # with keys of ours to lend, callers need one of the gateway's
+        own = msgspec.structs.replace(own, require_keys=False)
+    return msgspec.structs.replace(settings, gateway=own)
 
 
 def _find_program(args: argparse.Namespace, path: str | None) -> str:
@@ -129,11 +153,13 @@ class _Wrapping:
         self._client = client
         self._invocation = invocation
         self._log_file = log_file
-        self.tally = RunTally()
+        self.tally: RunTally | None = RunTally()
         self.code = 0
 
     async def run(self, store: Store) -> None:
-        settings = self._settings
+        """Runs the client through a gateway that ends with it."""
+        settings, tally = self._settings, RunTally()
+        self.tally = tally
         workers = Workers(settings, log_file=self._log_file)
         await workers.start()
         fitter = ConversationFitter(settings.gateway, workers)
@@ -141,7 +167,7 @@ class _Wrapping:
             async with _CountingOperations(
                 settings, store, log_stream=self._log_file, version=__version__
             ) as operations:
-                operations.tally = self.tally
+                operations.tally = tally
                 operations.watch_workers(workers)
                 async with Gateway(
                     self._upstreams, settings, fitter=fitter, operations=operations
@@ -149,6 +175,11 @@ class _Wrapping:
                     await self._run_client(gateway.address)
         finally:
             await fitter.aclose()
+
+    async def run_joined(self, base_url: str) -> None:
+        """Runs the client through a gateway that runs already, and asks that what it has counted."""
+        await self._run_client(base_url)
+        self.tally = await asyncio.to_thread(read_tally, base_url)
 
     async def _run_client(self, address: str) -> None:
         start = self._client.point_at(address)
@@ -235,67 +266,6 @@ def _leave_to_client() -> None:
 # What it was good for.
 
 
-class RunTally:
-    """Requests of one run, and what they did not have to send."""
-
-    def __init__(self) -> None:
-        self.requests = self.tokens_before = self.tokens_after = self.saved_tokens = self.problems = 0
-        self.known_saved = 0.0
-        self.price_unknown = False
-
-    def add(self, served: ServedRequest) -> None:
-        """Takes in a request that has ended; those without messages do not count."""
-        route = read_route(served.route)
-        if served.method != "POST" or route is None or route.kind is not RouteKind.CONVERSATION:
-            return
-        self.requests += 1
-        self.problems += served.failure is not None or read_word(served.headers, "passed-through") not in {
-            "",
-            "bypass",
-        }
-        before, after = read_tokens(served.headers, "before"), read_tokens(served.headers, "after")
-        if before is None or after is None:
-            return
-        self.tokens_before += before
-        self.tokens_after += after
-        if fewer := max(0, before - after):
-            self.saved_tokens += fewer
-            price = cost_of(Usage(cache_read_tokens=fewer), served.model or None)
-            if isinstance(price, Money):
-                self.known_saved += float(price.usd)
-            else:
-                self.price_unknown = True
-
-    @property
-    def saved(self) -> float | None:
-        """The price of the saved tokens as cached ones, the lowest there is; None where that of some is not known."""
-        return None if self.price_unknown else self.known_saved
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns it as JSON."""
-        return {
-            "requests": self.requests,
-            "problems": self.problems,
-            "tokens_before": self.tokens_before,
-            "tokens_after": self.tokens_after,
-            "saved_tokens": self.saved_tokens,
-            "saved": self.saved,
-            "known_saved": self.known_saved,
-        }
-
-    def describe(self, arrow: str) -> str:
-        """Returns it in one line."""
-        if not self.requests:
-            return "no requests came through the gateway"
-        text = f"{pluralise(self.requests, 'request')}, {self.tokens_before:,} {arrow} {self.tokens_after:,} tokens"
-        if not self.saved_tokens:
-            return f"{text}, nothing had to be compacted"
-        if self.saved is None and not self.known_saved:
-            return f"{text}, saved {pluralise(self.saved_tokens, 'token')} of unknown price"
-        money = format_sum(self.saved, self.known_saved)
-        return f"{text}, saved {pluralise(self.saved_tokens, 'token')}, {money} at the price of cached tokens"
-
-
 class _CountingOperations(GatewayOperations):
     """Operations that also count for the line at the end."""
 
@@ -306,8 +276,16 @@ class _CountingOperations(GatewayOperations):
         self.tally.add(served)
 
 
-def _report(args: argparse.Namespace, tally: RunTally, log_path: Path) -> None:
+def _report(args: argparse.Namespace, tally: RunTally | None, log_path: Path) -> None:
     if sys.stderr is None:
+        return
+    if tally is None:
+        told = (
+            json.dumps({"requests": None})
+            if args.json
+            else "penstock: the gateway has ended before the client"
+        )
+        print(told, file=sys.stderr)
         return
     if args.json:
         print(json.dumps({**tally.to_dict(), "log": str(log_path)}), file=sys.stderr)
@@ -318,20 +296,22 @@ def _report(args: argparse.Namespace, tally: RunTally, log_path: Path) -> None:
     print(f"penstock: {printable(text)}", file=sys.stderr)
 
 
-def _show(args: argparse.Namespace, start: ClientStart, upstreams: Upstreams) -> None:
+def _show(args: argparse.Namespace, start: ClientStart, upstreams: Upstreams, running: str | None) -> None:
     """Prints what would be set and run as a line for a shell, without secrets, and where requests would go."""
     command = [args.program or args.client, *start.arguments, *args.arguments]
     addresses = {one.name: one.address.base_url for one in upstreams}
     screen = screen_of(sys.stdout)
     if args.json:
         variables = {name: redact(value) for name, value in start.variables.items()}
-        told = {"variables": variables, "command": command, "upstreams": addresses}
+        told = {"variables": variables, "command": command, "upstreams": addresses, "joins": running}
         screen.say(json.dumps(told))
         return
     settings = [f"{name}={shlex.quote(redact(value))}" for name, value in start.variables.items()]
     screen.say(" ".join((*settings, shlex.join(command))))
     for name, address in addresses.items():
         screen.say(f"# upstream {name}: {address}")
+    if running is not None:
+        screen.say("# through the gateway that runs at this address")
 
 
 # The gateway's log.

@@ -93,6 +93,7 @@ class ServedRequest:
         "refused_key_id",
         "retries",
         "route",
+        "run",
         "sent_at",
         "started_at",
         "status",
@@ -107,6 +108,8 @@ class ServedRequest:
         self.method = method
         self.route = ""
         """As `Route.path` for those that we know, else `other`: never a caller's own words."""
+        self.run = ""
+        """The run of a client that it is counted for; empty for none."""
         self.dialect: WireDialect | None = None
         self.caller: Caller | None = None
         self.refused = ""

@@ -229,7 +229,7 @@ class KeyRing:
         self._required = required
         self._models = (tuple(models),) if models else ()
         self._retention_days = retention_days
-        self._secret = read_store_secret(store)
+        self.secret = read_store_secret(store)
         self._keys: dict[str, tuple[GatewayKey, bytes]] = {}
         self._owners: dict[
             str, str
@@ -288,7 +288,7 @@ class KeyRing:
             return "anonymous"
         known = self._owners.get(credentials[0])
         if known is None:
-            digest = hmac.digest(self._secret, credentials[0].encode("utf-8", "surrogatepass"), "sha256")
+            digest = hmac.digest(self.secret, credentials[0].encode("utf-8", "surrogatepass"), "sha256")
             known = f"caller-{digest[:16].hex()}"
             if len(self._owners) >= _MOST_OWNERS:
                 self._owners.clear()

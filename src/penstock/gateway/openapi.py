@@ -12,9 +12,10 @@ from penstock.gateway.hosted_description import describe_hosted_paths, describe_
 
 __all__ = ["OWN_PATHS", "describe_api"]
 
-OWN_PATHS: Final = ("/health", "/ready", "/metrics", "/openapi.json")
+OWN_PATHS: Final = ("/health", "/ready", "/metrics", "/openapi.json", "/join", "/runs")
 
 _KEYS: Final[list[dict[str, list[str]]]] = [{"own": []}, {"bearer": []}, {"header": []}]
+_NONCE: Final = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
 _ASKED: Final = {  # headers of requests with messages: what each is for, and its schema
     "x-penstock-session": (
         "The conversation that the request belongs to. Only a hint: the messages decide.",
@@ -132,6 +133,29 @@ def _describe_pages() -> dict[str, Any]:
             "summary": "This description",
             "responses": {"200": _json("OpenAPI 3.1", {"type": "object", "required": ["openapi", "paths"]})},
         },
+        "/join": {
+            "summary": "Proves to a program on this machine that uses the same store that this is its gateway",
+            "parameters": [
+                _query("nonce", _NONCE),
+                _query("dialect", {"type": "string", "enum": ["chat", "responses", "anthropic"]}),
+            ],
+            "responses": {
+                "200": _json("A proof for this nonce", _object(proof={"type": "string"})),
+                "400": _json("No nonce, or no dialect", _ref("OpenAIError")),
+                "404": _json("Not for this caller, or not to be joined", _ref("OpenAIError")),
+            },
+        },
+        "/runs": {
+            "summary": "The tally of one run of a client, whose requests came with /runs/RUN before /v1",
+            "parameters": [_query("run", _NONCE)],
+            "responses": {
+                "200": _json(
+                    "Requests and tokens", {"type": "object", "required": ["requests", "saved_tokens"]}
+                ),
+                "400": _json("No run", _ref("OpenAIError")),
+                "404": _json("Not for this caller", _ref("OpenAIError")),
+            },
+        },
     }
 
 
@@ -185,6 +209,10 @@ def _describe_schemas() -> dict[str, Any]:
             },
         ),
     }
+
+
+def _query(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": True, "schema": schema}
 
 
 def _object(**properties: Any) -> dict[str, Any]:

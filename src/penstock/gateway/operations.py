@@ -3,7 +3,7 @@
     async with GatewayOperations(settings, store) as operations:
         async with Gateway(upstreams, settings, fitter=fitter, operations=operations) as gateway: …
 
-It answers `/health`, `/ready`, `/metrics` and `/openapi.json` itself, and has the pages of the dashboard. Whoever asks from this machine or with a key sees the
+It answers `/health`, `/ready`, `/metrics`, `/openapi.json`, `/join` and `/runs` itself, and has the pages of the dashboard. Whoever asks from this machine or with a key sees the
 metrics and why the gateway is not ready; a stranger learns that it runs, and whether it is ready.
 
 On the dashboard, a holder of one of the gateway's keys sees the conversations of that key. Whoever sits at this machine sees
@@ -23,6 +23,7 @@ from penstock._log import log
 from penstock.conversation.wire import encode_wire
 from penstock.errors import SettingsError, StoreError
 from penstock.gateway.callers import Caller, Refused
+from penstock.gateway.joining import NONCE, RunTallies, prove, write_terms
 from penstock.gateway.keys import KeyRing
 from penstock.gateway.limits import Limits
 from penstock.gateway.logs import RequestLog, describe_request
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from penstock.gateway.callers import PlainHandler, ServedRequest
     from penstock.gateway.keys import Refusal
     from penstock.gateway.tracing import RequestTracer
+    from penstock.gateway.upstreams import Upstreams
     from penstock.gateway.workers import Workers
     from penstock.settings import Settings
     from penstock.stores.store import Store
@@ -89,6 +91,8 @@ class GatewayOperations:
         self._found: tuple[float, dict[str, bool]] = (0.0, {})
         self._looking = asyncio.Lock()
         self._drains = False
+        self._terms: dict[str, bytes] = {}
+        self._runs = RunTallies()
         self._tending: asyncio.Task[None] | None = None
         self.metrics = GatewayMetrics()
         self._add_gauges()
@@ -97,6 +101,8 @@ class GatewayOperations:
             "/ready": self._tell_readiness,
             "/metrics": self._tell_metrics,
             "/openapi.json": self._tell_api,
+            "/join": self._tell_proof,
+            "/runs": self._tell_run,
         }
         self.routes: Mapping[str, PlainHandler] = {path: _reading(handlers[path]) for path in OWN_PATHS}
 
@@ -129,6 +135,14 @@ class GatewayOperations:
             "Workers that ended and were started again.",
             lambda: workers.restarts,
         )
+
+    def let_join(self, settings: Settings, upstreams: Upstreams) -> None:
+        """Lets clients of `penstock wrap` use this gateway, where they would start one just like it."""
+        terms = {
+            dialect: write_terms(settings, upstreams, dialect, self._version)
+            for dialect in ("chat", "responses", "anthropic")
+        }
+        self._terms = {dialect: one for dialect, one in terms.items() if one is not None}
 
     def add_check(self, name: str, check: Callable[[], Awaitable[bool]]) -> None:
         """Has readiness depend on a check."""
@@ -177,6 +191,8 @@ class GatewayOperations:
                     caller.owner, self._ring.rules_of(caller.key_id), served.usage.total_tokens
                 )
         self.metrics.observe(served)
+        if served.run:
+            self._runs.add(served.run, served)
         if self._log is not None:
             self._log.write(describe_request(served))
         if self._tracer is not None:
@@ -207,6 +223,26 @@ class GatewayOperations:
 
     async def _tell_api(self, _request: web.BaseRequest) -> web.Response:
         return _answer(describe_api(self._version))
+
+    async def _tell_proof(self, request: web.BaseRequest) -> web.Response:
+        nonce, dialect = request.query.get("nonce", ""), request.query.get("dialect", "")
+        if not NONCE.match(nonce) or dialect not in {"chat", "responses", "anthropic"}:
+            return _refuse("give a nonce of 32 hexadecimal digits, and a dialect", 400)
+        terms, place = (
+            self._terms.get(dialect),
+            request.transport and request.transport.get_extra_info("sockname"),
+        )
+        if terms is None or not place or self._drains or not _is_local(request):
+            return _refuse("this gateway cannot be joined", 404)
+        return _answer({"proof": prove(self._ring.secret, nonce, place[1], terms)})
+
+    async def _tell_run(self, request: web.BaseRequest) -> web.Response:
+        run = request.query.get("run", "")
+        if not NONCE.match(run):
+            return _refuse("give a run, 32 hexadecimal digits", 400)
+        if not _is_local(request):
+            return _refuse("runs are counted for clients on the gateway's machine", 404)
+        return _answer(self._runs.find(run).to_dict())
 
     def _may_look(self, request: web.BaseRequest) -> bool:
         """Returns True for a request from this machine that no proxy passes on, and for one with a key of ours."""
@@ -282,6 +318,10 @@ def _answer(told: Mapping[str, object], status: int = 200, **headers: str) -> we
     return web.Response(
         body=encode_wire(told), status=status, headers={"content-type": _JSON, **more, **headers}
     )
+
+
+def _refuse(text: str, status: int) -> web.Response:
+    return _answer({"error": {"message": text, "type": "invalid_request_error"}}, status)
 
 
 def _open_pages(settings: Settings, store: Store, ring: KeyRing) -> PageServer | None:

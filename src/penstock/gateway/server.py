@@ -21,6 +21,7 @@ from penstock.errors import ErrorKind, InputError, ProviderError
 from penstock.gateway.callers import AnyCaller, Refused, ServedRequest
 from penstock.gateway.exchange import Incoming, PassThrough
 from penstock.gateway.headers import copy_request_headers
+from penstock.gateway.joining import read_run
 from penstock.gateway.refusals import answer_error
 from penstock.gateway.relay import BodyStream, Relay, RelayRequest, answer_unanswered
 from penstock.gateway.requests import (
@@ -199,6 +200,7 @@ class Gateway:
         route = read_route(path)
         if route is None:
             return _answer_outside(request, path)
+        served.run = read_run(path)
         served.route = route.path if route.kind is not RouteKind.OTHER else "other"
         served.dialect = route.dialect or _guess_dialect(request, route.path)
         if request.method in _ECHOING:

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from penstock.cli.wrap import RunTally
 from penstock.gateway.callers import ServedRequest
+from penstock.gateway.joining import RunTally
 from penstock.stores.store import open_store
 from penstock.testing.provider_server import scripted_provider
 
@@ -154,7 +154,7 @@ def test_print_shows_a_line_for_a_shell_and_starts_nothing(wrap):
     assert shown["command"] == ["aider"]  # which is not installed here
     assert shown["variables"]["OPENAI_API_BASE"] == "http://127.0.0.1:PORT/v1"
     assert shown["upstreams"] == {"upstream": "http://localhost:1/v1"}
-    assert not wrap.log.exists()
+    assert not wrap.log.parent.exists()
 
 
 def test_a_key_in_the_users_own_document_is_not_printed(wrap):
