@@ -6,9 +6,12 @@ The only module of the package that reads the environment. What the settings are
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from penstock.errors import SettingsError
 from penstock.settings import (
@@ -434,16 +437,25 @@ def _plain(node: yaml.MappingNode, file: Path | str, section: str = "") -> dict[
     return values
 
 
-def _tree(node: Any, file: Path | str, depth: int = 1) -> Any:
-    """Returns a value that is a list or mapping, as it stands there; scalars stay text."""
+_DEEPEST = 12  # levels: the parameters of an HTTP tool are a JSON Schema; an alias may stand inside of itself
+
+
+def _tree(node: Any, file: Path | str, depth: int = 1, *, schema: bool = False) -> Any:
+    """Returns a value that is a list or mapping, as it stands there. Scalars stay text, but for those of a JSON Schema."""
     import yaml  # noqa: PLC0415 - as above
 
-    if depth > 5:
+    if depth > _DEEPEST:
         raise SettingsError(f"{file}: nested too deeply{_position(node.start_mark)}")
     if isinstance(node, yaml.SequenceNode):
-        return [_tree(item, file, depth + 1) for item in node.value]
+        return [_tree(item, file, depth + 1, schema=schema) for item in node.value]
     if isinstance(node, yaml.MappingNode):
-        return {key.value: _tree(value, file, depth + 1) for key, value in _items(node, file)}
+        return {
+            key.value: _tree(value, file, depth + 1, schema=schema or key.value == "parameters")
+            for key, value in _items(node, file)
+        }
+    if schema and node.style is None:  # not in quotes: `minimum: 1` is a number
+        with suppress(msgspec.DecodeError):
+            return msgspec.json.decode(node.value)
     return node.value
 
 

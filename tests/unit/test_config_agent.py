@@ -114,3 +114,25 @@ def test_commands_do_not_see_what_is_secret_by_its_value_or_by_a_short_value_und
     }
     assert set(command_environment(environ=environ)) == {"PATH", "LS_COLORS", "SSH_AUTH_SOCK"}
     assert "CI_NOTES" in command_environment(keep=["CI_NOTES"], environ=environ)
+
+
+def test_an_http_tool_of_a_file_has_booleans_numbers_and_a_whole_schema(tmp_path):
+    text = """
+gateway:
+  tools:
+    weather:
+      http:
+        url: https://weather.example/now
+        description: "1"
+        timeout: 2.5
+        reads_only: true
+        parameters:
+          type: object
+          properties: {days: {type: integer, minimum: 1, enum: [1, 2], nullable: false, title: "3"}}
+"""
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    http = load_settings(file, {}).gateway.tools["weather"].http
+    assert (http.description, http.timeout, http.reads_only) == ("1", 2.5, True)
+    days = {"type": "integer", "minimum": 1, "enum": [1, 2], "nullable": False, "title": "3"}
+    assert http.parameters == {"type": "object", "properties": {"days": days}}

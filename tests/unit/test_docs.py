@@ -107,15 +107,6 @@ def test_python_blocks_run_as_printed_one_after_the_other(name, monkeypatch):
         assert server.violations == ()
 
 
-@pytest.mark.outside
-@pytest.mark.parametrize("line", commands_of_readme())
-def test_commands_of_the_readme_run_as_printed(line, tmp_path):
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    command = [sys.executable, "-m", "penstock", *shlex.split(line)[1:]]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
-    assert (done.returncode, done.stderr.decode()) == (0, "")
-
-
 def test_every_document_with_python_in_it_is_run():
     with_python = {name_of(path) for path in DOCUMENTS if blocks(path.read_text(encoding="utf-8"), "python")}
     assert with_python == {*RUNNABLE, *RUN_ELSEWHERE}

@@ -112,7 +112,8 @@ def _is_section(kind: Any) -> bool:
 def check_value(key: Key, value: Any) -> Any:
     """Returns the value as its field's type. Raises SettingsError that names the key, the value and what is allowed."""
     try:
-        return msgspec.convert(value, key.type)
+        # Inside of lists and mappings of a file every scalar is text.
+        return msgspec.convert(value, key.type, strict=not key.structured)
     except msgspec.ValidationError as error:
         where = f" ({error})" if key.structured else ""  # says the place and the type, never the value
         raise SettingsError(f"{key.name} {_quote(key, value)}{where}; allowed: {key.allowed}") from None
