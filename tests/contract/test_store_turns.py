@@ -32,9 +32,9 @@ def test_a_turn_has_one_holder_until_it_ends_or_runs_out(talk):
     assert not talk.claim_turn("talk", "b", 19.9, 28.0)
     assert talk.find_turn("talk", 20.5) == ""
     assert talk.claim_turn("talk", "b", 20.5, 28.0)
-    assert talk.release_turn("talk", "a")  # too late: it changes nothing
+    assert talk.close_turn("talk", "a", 21.0)  # too late: it changes nothing
     assert talk.find_turn("talk", 21.0) == "b"
-    assert talk.release_turn("talk", "b")
+    assert talk.close_turn("talk", "b", 21.0)
     assert talk.find_turn("talk", 21.0) == ""
     assert talk.claim_turn("talk", "a", 21.0, 29.0)
 
@@ -85,7 +85,7 @@ def test_a_message_waits_for_the_turn_that_is_under_way_and_no_other(talk):
     assert not talk.queue_message("talk", b"late", 18.5)
     waiting = talk.queued("talk")
     assert [one.raw for one in waiting] == [b"one", b"two"]
-    assert not talk.release_turn("talk", "a")  # something waits
+    assert talk.close_turn("talk", "a", 13.0) is None  # something waits
     tip = talk.log_tip("talk")
     talk.deliver("talk", [message("one")], tip.id, 13.0, queued_upto=waiting[0].key)
     assert [one.raw for one in talk.queued("talk")] == [b"two"]
@@ -93,7 +93,7 @@ def test_a_message_waits_for_the_turn_that_is_under_way_and_no_other(talk):
         talk.deliver("talk", [message("two")], tip.id, 13.0, queued_upto=waiting[1].key)
     assert [one.raw for one in talk.queued("talk")] == [b"two"]
     talk.deliver("talk", [message("two")], talk.log_tip("talk").id, 13.0, queued_upto=waiting[1].key)
-    assert talk.release_turn("talk", "a")
+    assert talk.close_turn("talk", "a", 13.0)
     assert talk.delivery("talk", "k2") == Delivery("k2", b"d", -1, None)
 
 
@@ -135,7 +135,6 @@ def test_an_owner_cannot_touch_the_turns_of_another(talk):
         lambda: other.open_turn("talk", "x", 1.0, 2.0),
         lambda: other.close_turn("talk", "x", 1.0),
         lambda: other.find_turn("talk", 1.0),
-        lambda: other.release_turn("talk", "x"),
         lambda: other.queue_message("talk", b"", 1.0),
         lambda: other.queued("talk"),
         lambda: other.delivery("talk", "k1"),

@@ -295,7 +295,7 @@ class Bookkeeper:
         if books is None:
             return
         last = _LastRequest(
-            self.now(), counted_tokens, reported_tokens, _newest_compaction(session), self._sent_length
+            self.now(), counted_tokens, reported_tokens, session.workings.view_key, self._sent_length
         )
         kept = _KeptBooks(
             self._model,
@@ -335,7 +335,7 @@ class Bookkeeper:
         )
         self._asked, self._sent_tokens, self._new_tokens = last.at, last.reported_tokens, 0
         self._sent_length = last.length
-        self._replaced = last.compaction != _newest_compaction(session)
+        self._replaced = last.compaction != session.workings.view_key
         if not self._replaced:
             session.workings.restore_report(last.counted_tokens, last.reported_tokens)
 
@@ -375,11 +375,6 @@ def _pay_for_prefix(books: Books, usage: Usage) -> Books:
         return books
     paid = books.terms.bill(usage) - books.terms.output * usage.output_tokens
     return spend(books, max(0.0, paid - books.last.own))
-
-
-def _newest_compaction(session: Session) -> int:
-    newest = session.store.newest_compaction(session.id)
-    return 0 if newest is None else newest.key
 
 
 def _correct_size(booked: _BookedRequest, reported_tokens: int) -> _BookedRequest:

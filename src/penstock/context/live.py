@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from penstock.sessions.drafts import CompactionDraft
     from penstock.sessions.session import Session
     from penstock.sessions.stored_view import ViewBase
-    from penstock.stores.values import Delivery, NewFact, UsageRow
+    from penstock.stores.values import Delivery, NewFact, SessionRow, Standing, UsageRow
 
 __all__ = ["Beside", "Context", "RefusedRequest"]
 
@@ -171,14 +171,15 @@ class Context:
             self.bookkeeper.resume()
         return True
 
-    def follow(self) -> list[Any]:
+    def follow(self, row: SessionRow, standing: Standing) -> list[Any]:
         """Takes in what another process has logged meanwhile, where it has compacted nothing; returns those messages.
 
-        Costs what was added, unlike `catch_up`. The caller knows by `Store.standing` that the view in force is the same.
+        Costs what was added, unlike `catch_up`. The caller has read where the conversation stands, and that the view in
+        force is the same.
         """
         length = self.session.workings.tip.length
         self._drop_prepared()
-        self.session.refresh()
+        self.session.workings.go_to(row, standing)
         self.session.workings.forget_report()
         new = self._view.follow(length)
         if self.bookkeeper is not None:

@@ -190,7 +190,7 @@ class HostedSessions:
 
     async def __aenter__(self) -> Self:
         agents = HostedAgents(self._settings, self._store, self._upstreams)
-        self._turns = HostedTurns(self._settings.gateway, self._store, agents)
+        self._turns = HostedTurns(self._settings.gateway, agents)
         self._side = SideLoop("penstock-hosted")
         self._side.start()
         return self

@@ -131,7 +131,7 @@ class HostedAgents:
         self._settings = settings
         self._store = store
         self._upstreams = upstreams
-        self._books = WriteBehindStore(store.database)  # for what agents learn and use
+        self._books = WriteBehindStore.beside(store)  # for what agents learn and use
         self._kept: OrderedDict[tuple[str, str], HostedAgent] = OrderedDict()
         self._transport = Transport()
         self._folder = tempfile.TemporaryDirectory(prefix="penstock-hosted-")
@@ -142,9 +142,9 @@ class HostedAgents:
         """Returns the agent of a conversation that is kept here, current or not."""
         return self._kept.get((owner, conversation))
 
-    def flush(self) -> None:
-        """Writes what agents have learned and used: before a turn ends, so that the next instance knows it."""
-        self._books.flush()
+    def store_of(self, owner: str) -> Store:
+        """Returns the store by which turns are taken: at their end it writes what agents have learned and used."""
+        return self._books.for_owner(owner)
 
     async def open(self, row: SessionRow, standing: Standing, caller: Caller, credential: str) -> HostedAgent:
         """Returns the agent of a conversation that stands so, whose turn the caller has. Raises HostedError, SettingsError."""
@@ -158,7 +158,7 @@ class HostedAgents:
         key, store = (caller.owner, row.conversation), self._store.for_owner(caller.owner)
         kept = self._kept.get(key)
         if kept is not None:
-            if kept.standing == standing or await asyncio.to_thread(self._refresh, kept, standing):
+            if kept.standing == standing or await asyncio.to_thread(self._refresh, kept, row, standing):
                 self._kept.move_to_end(key)
                 return kept
             await self.drop(caller.owner, row.conversation)
@@ -172,12 +172,12 @@ class HostedAgents:
             await oldest.agent.context.aclose()
         return hosted
 
-    def _refresh(self, kept: HostedAgent, standing: Standing) -> bool:
+    def _refresh(self, kept: HostedAgent, row: SessionRow, standing: Standing) -> bool:
         """Brings an agent up to date; returns False where another instance has compacted: then it is made anew."""
         if kept.standing is None or kept.standing.view != standing.view:
             return False
         self._books.forget_read()
-        kept.agent.follow()
+        kept.agent.follow(row, standing)
         return True
 
     async def drop(self, owner: str, conversation: str) -> None:

@@ -87,15 +87,14 @@ _READ_REPLY: Final = msgspec.json.Decoder(HostedReply).decode
 class HostedTurns:
     """The turns of one process. All of its methods run in one event loop."""
 
-    def __init__(self, settings: GatewaySettings, store: Store, agents: HostedAgents) -> None:
+    def __init__(self, settings: GatewaySettings, agents: HostedAgents) -> None:
         self._settings = settings
-        self._store = store
         self._agents = agents
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     async def say(self, said: HostedMessage, tell: Callable[[AgentEvent], None]) -> HostedReply:
         """Takes a message in and returns the reply; `tell` hears of the turn as it goes. Raises HostedError, PenstockError."""
-        store, delivery = self._store.for_owner(said.caller.owner), said.delivery
+        store, delivery = self._agents.store_of(said.caller.owner), said.delivery
         command = split_command(said.text)
         if self._settings.while_busy == "steer" and said.answer and said.text and command is None:
             steered = await asyncio.to_thread(_steer, store, said)
@@ -134,7 +133,7 @@ class HostedTurns:
         self, session_id: str, caller: Caller, credential: str, work: Callable[[Agent], Any]
     ) -> Any:
         """Does something to a conversation between two turns, such as a compaction. Raises HostedError, PenstockError."""
-        store = self._store.for_owner(caller.owner)
+        store = self._agents.store_of(caller.owner)
         async with self._hold(store, session_id) as turn:
             row = turn.opened.row
             hosted = await self._agents.open(row, turn.opened.standing, caller, credential)
@@ -210,7 +209,7 @@ class HostedTurns:
         lock = self._locks.get(name)
         if lock is None:
             lock = self._locks[name] = asyncio.Lock()
-        turn = _Turn(store, session_id, self._agents.flush)
+        turn = _Turn(store, session_id)
         try:
             async with asyncio.timeout(self._settings.turn_wait_seconds):
                 await lock.acquire()
@@ -243,11 +242,10 @@ class _Turn:
 
     opened: OpenedTurn
 
-    def __init__(self, store: Store, session_id: str, flush: Callable[[], None]) -> None:
+    def __init__(self, store: Store, session_id: str) -> None:
         self.store = store
         self.closed = False
         self._session_id = session_id
-        self._flush = flush
         self._holder = secrets.token_hex(8)
         self._writing = asyncio.Lock()
 
@@ -290,8 +288,9 @@ class _Turn:
             return standing
 
     def _close(self, delivery: Delivery | None) -> Standing | None:
-        self._flush()
-        return self.store.close_turn(self._session_id, self._holder, time.time(), delivery)
+        # The notes of a conversation bear its own id, whichever of its sessions was named.
+        conversation = self.opened.row.conversation
+        return self.store.close_turn(conversation, self._holder, time.time(), delivery)
 
     async def end(self, delivery: Delivery | None = None) -> Standing | None:
         """Ends it in any case, where that was not done; what came meanwhile is taken up by the next turn."""

@@ -10,26 +10,31 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock._log import log
-from penstock.errors import PenstockError, StoreError, UnknownSession
+from penstock.errors import PenstockError, StoreError
 from penstock.stores.conversations import append_messages, pack_messages
 from penstock.stores.encoding import require_moment
 from penstock.stores.keeping import book_usage, keep_note
 from penstock.stores.store import Store
+from penstock.stores.turns import close_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from penstock.stores.conversations import PackedMessages
     from penstock.stores.database import Database, Transaction
-    from penstock.stores.values import AppendResult, NewMessage, UsageRow
+    from penstock.stores.values import AppendResult, Delivery, NewMessage, Standing, UsageRow
 
 __all__ = ["WriteBehindStore"]
 
 _MOST_TOGETHER = 64  # appends in one transaction
 _FRESH_SECONDS = 1.0  # a note that was read is not read again: what others have learned meanwhile can wait
+_LEARNED_SECONDS = (
+    5.0  # between two writings of what is on no session: all turns of all processes would wait for its rows
+)
 _MOST_READ = 4_096  # notes
 
 
@@ -57,6 +62,7 @@ class _Waiting:
         self.appends: list[_Append] = []
         self.announced: dict[str, _Append] = {}  # by session
         self.committing = threading.Lock()
+        self.learned_at = 0.0  # when notes on no session were written last
 
 
 class WriteBehindStore(Store):
@@ -65,6 +71,17 @@ class WriteBehindStore(Store):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._waiting = _Waiting()
+        self._indexes = False  # in a worker, those who search have it done
+
+    @classmethod
+    def beside(cls, store: Store) -> Self:
+        """Returns one over the same connections as another store, for a process that also searches and closes that one.
+
+        What is appended to it is indexed beside, as in any store.
+        """
+        made = cls.__new__(cls)
+        vars(made).update(vars(store), _waiting=_Waiting(), _indexes=True)
+        return made
 
     # The log.
 
@@ -92,7 +109,10 @@ class WriteBehindStore(Store):
         with waiting.committing:
             if not one.done.done():
                 self._commit_some()
-        return one.done.result()
+        appended = one.done.result()
+        if self._indexes:
+            self._keeper.note_written(len(messages))
+        return appended
 
     def _commit_some(self) -> None:
         """Commits all appends that wait; each learns what became of it."""
@@ -121,14 +141,14 @@ class WriteBehindStore(Store):
         """Appends for one of several; that it fails is nothing to the others."""
         do.owner = one.owner
         if alone:
-            return append_messages(do, one.session_id, one.packed, one.at, self._words)
-        do.run("SAVEPOINT one")
+            return append_messages(do, one.session_id, one.packed, one.at, self._words)[0]
+        do.defer("SAVEPOINT one")
         try:
-            result = append_messages(do, one.session_id, one.packed, one.at, self._words)
+            result, _ = append_messages(do, one.session_id, one.packed, one.at, self._words)
         except PenstockError as error:
-            do.run("ROLLBACK TO SAVEPOINT one")
+            do.defer("ROLLBACK TO SAVEPOINT one")
             return error
-        do.run("RELEASE SAVEPOINT one")
+        do.defer("RELEASE SAVEPOINT one")
         return result
 
     # Usage and notes.
@@ -175,33 +195,57 @@ class WriteBehindStore(Store):
         waiting = self._waiting
         with waiting.committing:
             with waiting.lock:
-                notes, rows = dict(waiting.notes), waiting.usage
-                waiting.usage = []
-            if not notes and not rows:
+                notes = dict(waiting.notes)
+            if not notes and not waiting.usage:
                 return
             try:
-                self._write(notes, rows)
+                with self._writing_waiting(notes):
+                    pass
             except StoreError as error:
                 log.warning("usage is not written to the store yet: %s", error)
-                with waiting.lock:
-                    waiting.usage = rows + waiting.usage
-                return
-            with waiting.lock:
-                for key, note in notes.items():
-                    waiting.read.pop(key, None)
-                    if waiting.notes.get(key) is note:
-                        del waiting.notes[key]
 
-    def _write(self, notes: dict[tuple[str, str], _Note], rows: Sequence[UsageRow]) -> None:
-        with self._database.writing() as do:
-            for (name, key), note in notes.items():
-                keep_note(do, name, key, note.value, self._words, note.session_id)
-            for session in sorted({row.session for row in rows}):
-                own = [row for row in rows if row.session == session]
-                try:
-                    book_usage(do, own, self._words.hold_session)
-                except UnknownSession:
-                    continue  # it was deleted meanwhile, and its usage with it
+    def close_turn(
+        self, session_id: str, holder: str, now: float, delivery: Delivery | None = None
+    ) -> Standing | None:
+        """Ends a turn as any store does, and writes usage and notes on this session in the same transaction.
+
+        So the next instance knows them. Notes on no session, what was learned of a model, go with it every few seconds:
+        all turns of all instances would wait for their rows.
+        """
+        waiting, moment = self._waiting, time.monotonic()
+        with waiting.lock:
+            is_due = moment - waiting.learned_at > _LEARNED_SECONDS
+            if is_due:
+                waiting.learned_at = moment
+            wanted = (session_id, None) if is_due else (session_id,)
+            notes = {key: note for key, note in waiting.notes.items() if note.session_id in wanted}
+        with self._writing_waiting(notes) as do:
+            read = close_turn(do, session_id, holder, now, delivery, self._words)
+        return read()
+
+    @contextmanager
+    def _writing_waiting(self, notes: dict[tuple[str, str], _Note]) -> Iterator[Transaction]:
+        """Opens a transaction that begins with these notes and all usage that waits; where it fails, they go on waiting."""
+        waiting = self._waiting
+        with waiting.lock:
+            rows, waiting.usage = waiting.usage, []
+        try:
+            with self._database.writing() as do:
+                for (name, key), note in sorted(notes.items()):  # in one order for all processes
+                    keep_note(do, name, key, note.value, self._words, note.session_id)
+                book_usage(do, rows, self._words.hold_session, of_known_only=True)
+                do.owner = self.owner
+                yield do
+        except BaseException:
+            with waiting.lock:
+                waiting.usage = rows + waiting.usage
+            raise
+        until = time.monotonic() + _FRESH_SECONDS
+        with waiting.lock:
+            for place, note in notes.items():
+                if waiting.notes.get(place) is note:
+                    del waiting.notes[place]
+                    waiting.read[place] = until, note.value
 
     def close(self) -> None:
         """Writes what waits, then closes files and connections."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.loop.events import AgentEvent
     from penstock.providers.exchange import Answer, StreamingModel
     from penstock.sessions.session import Session
-    from penstock.stores.values import Delivery
+    from penstock.stores.values import Delivery, SessionRow, Standing
     from penstock.transfer.convert import Picture
 
 __all__ = ["Agent", "Equipment", "TurnLimits"]
@@ -277,9 +277,9 @@ class Agent:
             )
             self.close_open_calls()
 
-    def follow(self) -> None:
-        """Takes in what another process has said in this conversation, where it has compacted nothing. For hosts that know."""
-        self.calls.note(self.context.follow())
+    def follow(self, row: SessionRow, standing: Standing) -> None:
+        """Takes in what another process has said in this conversation, as `Context.follow` does. For hosts that know."""
+        self.calls.note(self.context.follow(row, standing))
         self.close_open_calls()
 
     def _log_unfinished(self, note: str, *, even_nothing: bool) -> None:

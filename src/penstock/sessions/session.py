@@ -287,7 +287,10 @@ class Session:
     def undo(self) -> bool:
         """Takes the newest compaction, rewind or clearing back; returns False where there is none."""
         self.workings.forget_report()
-        return self.store.undo(self.id, time.time()) is not None
+        undone = self.store.undo(self.id, time.time())
+        if undone is not None:
+            self.workings.view_key = undone.over
+        return undone is not None
 
     def receipts(self) -> list[Receipt]:
         """Returns the receipts of the compactions in force, oldest first, each with what the turns since tell of it.

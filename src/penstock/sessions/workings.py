@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from penstock.sessions.completing import CompletedDraft
     from penstock.sessions.session import Session
     from penstock.settings import Settings
-    from penstock.stores.values import Delivery, LogTip, NewFact, SessionRow
+    from penstock.stores.values import Delivery, LogTip, NewFact, SessionRow, Standing
     from penstock.writing.notebook import Notebook
 
 __all__ = ["Workings", "new_session_id"]
@@ -61,13 +61,14 @@ class _LoggedMessages(NamedTuple):
 class Workings:
     """The state of a session: its row, the tip of its log, what was read of it, and what was counted.
 
-    `listed_window` is the window that the provider's list of models states for the session's model, where a host knows it.
+    `view_key` is the key of the compaction in force, 0 for the bare log, as far as this process knows: another may have
+    compacted since the last `refresh`. `listed_window` is the window that the provider's list of models states for the session's model, where a host knows it.
     """
 
     def __init__(self, session: Session, row: SessionRow) -> None:
         self.store = session.store
         self.row = row
-        self.tip = self.store.log_tip(row.id)
+        self._place(self.store.standing(row.id))
         self.notebook: Notebook = new_notebook(row.model or None, session.settings)
         self.compactors = session_compactors(self.store, row.id)
         self.listed_window: int | None = None
@@ -95,8 +96,16 @@ class Workings:
 
     def refresh(self) -> None:
         """Goes to where the conversation stands now, whichever process has written to it."""
-        self.row = self.store.tip(self.row.id)
-        self.tip = self.store.log_tip(self.row.id)
+        self.go_to(self.store.tip(self.row.id), self.store.standing(self.row.id))
+
+    def go_to(self, row: SessionRow, standing: Standing) -> None:
+        """Goes to where the conversation stands, as the store was found to have it."""
+        self.row = row
+        self._place(standing)
+
+    def _place(self, standing: Standing) -> None:
+        self.tip = standing.tip
+        self.view_key = standing.view
 
     def log_messages(self, messages: Sequence[Any], *, keep_results: bool = False) -> list[ViewMessage]:
         """Appends messages, as `append` does; returns them as they stand in the view from now on.
@@ -249,6 +258,7 @@ class Workings:
             ),
         )
         self.row = self.store.session(row.session)
+        self.view_key = row.key
         self._meter.forget_report()
 
     def own_history(self) -> SessionHistory:

@@ -12,6 +12,7 @@ from penstock.conversation.wire import encode_wire, parse_json
 from penstock.errors import StoreConflict, StoreError
 from penstock.stores.encoding import clean_label, reading_kept
 from penstock.stores.rows import (
+    defer_conversation,
     find_conversation,
     find_id_at_end,
     find_last_session,
@@ -19,13 +20,15 @@ from penstock.stores.rows import (
     find_stretches,
     insert_session,
     limit_to_owner,
+    read_conversation,
     read_log_tip,
     require_row,
+    select_conversation,
 )
 from penstock.stores.values import COMPRESSION, CompactionRow, FactRow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from penstock.stores.database import Row, SqlSpelling, Transaction
     from penstock.stores.values import NewCompaction, NewFact
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "commit_compaction",
     "find_newest",
+    "find_newest_of",
     "knows_its_positions",
     "list_compacted",
     "list_compactions",
@@ -48,6 +52,7 @@ _COMPACTION = (
     "coalesce((SELECT s.id FROM sessions s WHERE s.key = c.session), ''), c.undone, c.retry "
     "FROM compactions c WHERE c.conversation = ? "
 )
+_IN_FORCE = "(SELECT view FROM conversations WHERE key = ?)"
 _PIECES = msgspec.json.Decoder(tuple[Piece, ...])
 
 
@@ -144,11 +149,26 @@ def _insert(do: Transaction, conversation: int, session: int, new: NewCompaction
 
 def find_newest(do: Transaction, conversation: int) -> CompactionRow | None:
     """Returns the compaction whose view is the present one."""
-    row = require_row(do.one("SELECT view FROM conversations WHERE key = ?", conversation))
-    if not row[0]:
-        return None
-    found = do.one(f"{_COMPACTION} AND c.key = ?", conversation, row[0])
-    return _build_compaction(require_row(found))
+    row = do.one(f"{_COMPACTION} AND c.key = {_IN_FORCE}", conversation, conversation)
+    return None if row is None else _build_compaction(row)
+
+
+def find_newest_of(do: Transaction, session_id: str) -> Callable[[], CompactionRow | None]:
+    """Looks up the newest compaction of a session's conversation, in one round trip with the end of the transaction.
+
+    Returns a function that gives it when the transaction has ended.
+    """
+    conversation, named = select_conversation(do, session_id)
+    known = defer_conversation(do, session_id)
+    statement = f"{_COMPACTION} AND c.key = {_IN_FORCE}".replace("?", conversation)
+    found = do.defer(statement, *named, *named)
+
+    def read() -> CompactionRow | None:
+        read_conversation(do, session_id, known)
+        row = found.one()
+        return None if row is None else _build_compaction(row)
+
+    return read
 
 
 def _require_base(do: Transaction, conversation: int, new: NewCompaction) -> None:

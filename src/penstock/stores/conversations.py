@@ -20,19 +20,24 @@ from penstock.stores.rows import (
     ENTRY,
     SESSION,
     build_session,
+    build_tip,
     cut_batches,
+    defer_conversation,
     find_conversation,
     find_id_at_end,
     find_last_session,
+    find_log,
     find_session,
     find_stretches,
     insert_conversation,
     insert_session,
     limit_to_owner,
     make_fingerprint,
+    read_conversation,
     read_ids,
     read_log_tip,
     require_row,
+    select_conversation,
     sum_tokens,
 )
 from penstock.stores.values import (
@@ -48,9 +53,9 @@ from penstock.stores.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.stores.database import Row, SqlSpelling, Transaction
+    from penstock.stores.database import PendingRows, Row, SqlSpelling, Transaction
     from penstock.stores.values import NewMessage, NewSession, SessionRow
 
 __all__ = [
@@ -58,6 +63,7 @@ __all__ = [
     "append_messages",
     "branch_off",
     "create_conversation",
+    "defer_continuations",
     "end_session",
     "find_by_prefix",
     "find_longest_known",
@@ -73,6 +79,7 @@ __all__ = [
     "update_session",
 ]
 
+_MESSAGE_KEY = "(SELECT key FROM messages WHERE id = ? AND owner = ? AND fingerprint = ?)"
 _PAGE = 16  # sessions
 _LAST_PROBED, _SPREAD = 16, 16  # ids that are looked for at once: the last ones, and some of those before
 _STORED_AT_ONCE = 50  # messages of one statement
@@ -127,19 +134,20 @@ def list_children(do: Transaction, session_id: str) -> list[SessionRow]:
     return [build_session(require_row(do.one(f"{SESSION} WHERE s.key = ?", child[0]))) for child in children]
 
 
-def follow_continuations(do: Transaction, row: SessionRow, conversation: int) -> SessionRow:
-    """Returns the session that one goes on in.
+def defer_continuations(do: Transaction, conversation: str, values: Sequence[Any]) -> PendingRows:
+    """Has the continuations of a conversation read, whose key the expression `conversation` gives."""
+    return do.defer(
+        f"{SESSION} WHERE s.conversation = {conversation} AND s.kind = ? ORDER BY s.key", *values, COMPRESSION
+    )
+
+
+def follow_continuations(row: SessionRow, continuations: Sequence[Row]) -> SessionRow:
+    """Returns the session that one goes on in, by the rows that `defer_continuations` reads.
 
     A continuation started when the session that it continues had ended, or later.
     """
-    sessions = [
-        build_session(one)
-        for one in do.rows(
-            f"{SESSION} WHERE s.conversation = ? AND s.kind = ? ORDER BY s.key", conversation, COMPRESSION
-        )
-    ]
     # In the order in which they were opened, so that no continuation comes before its parent.
-    for session in sessions:
+    for session in map(build_session, continuations):
         if session.parent == row.id and row.ended is not None and session.started >= row.ended:
             row = session
     return row
@@ -321,55 +329,47 @@ def pack_messages(messages: Sequence[NewMessage], after: str) -> PackedMessages:
 
 def append_messages(
     do: Transaction, session_id: str, packed: PackedMessages, at: float, words: SqlSpelling
-) -> AppendResult:
-    """Appends to the log whose last message the messages were packed for. Raises StoreConflict where it has another."""
-    messages, after, ids, _ = packed
-    conversation, owner = find_conversation(do, session_id, words.hold_session)
-    tip = read_log_tip(do, conversation, words.for_update)
+) -> tuple[AppendResult, int]:
+    """Appends to the log whose last message the messages were packed for; returns the key of its conversation, too.
+
+    One round trip holds the log, one more writes. Raises StoreConflict where it has another last message.
+    """
+    messages, after, ids, rows = packed
+    subquery, named = select_conversation(do, session_id)
+    found = defer_conversation(do, session_id, words.hold_session)
+    end = do.defer(f"SELECT tip, length FROM conversations WHERE key = {subquery} {words.for_update}", *named)
+    conversation, owner = read_conversation(do, session_id, found)
+    tip = build_tip(end.one())
     if tip.id != after:
-        return _recognise_retry(do, conversation, owner, tip, ids, after)
-    keys = _store_messages(do, packed.rows, owner)
+        return _recognise_retry(do, conversation, owner, tip, ids, after), conversation
+    for some in cut_batches(rows, _STORED_AT_ONCE):
+        do.defer(
+            "INSERT INTO messages (id, fingerprint, digest, role, raw, packed, owner) VALUES "
+            f"{', '.join(('(?, ?, ?, ?, ?, ?, ?)',) * len(some))} ON CONFLICT (id, owner, fingerprint) DO NOTHING",
+            *(value for row in some for value in (*row, owner)),
+        )
+    names = [(row[0], owner, row[1]) for row in rows]
     do.run_many(
-        "INSERT INTO entries (conversation, position, message, tokens, created) VALUES (?, ?, ?, ?, ?)",
+        f"INSERT INTO entries (conversation, position, message, tokens, created) VALUES (?, ?, {_MESSAGE_KEY}, ?, ?)",
         [
             (
                 conversation,
                 tip.length + n,
-                key,
+                *name,
                 message.tokens,
                 at if message.at is None else require_moment(message.at),
             )
-            for n, (key, message) in enumerate(zip(keys, messages, strict=True))
+            for n, (name, message) in enumerate(zip(names, messages, strict=True))
         ],
     )
     if any(message.results for message in messages):
-        _tie_results(do, conversation, keys, messages)
+        _tie_results(do, conversation, names, messages)
     new = LogTip(ids[-1] if ids else after, tip.length + len(ids))
-    do.run(
+    do.defer(
         "UPDATE conversations SET tip = ?, length = ?, tokens = tokens + ?, updated = ? WHERE key = ?",
         *(bytes.fromhex(new.id), new.length, sum(message.tokens for message in messages), at, conversation),
     )
-    return AppendResult(tuple(ids), new)
-
-
-def _store_messages(do: Transaction, rows: Sequence[Row], owner: str) -> list[int]:
-    """Returns the keys of the messages, which are stored unless they were before."""
-    keys: dict[tuple[bytes, bytes], int] = {}
-    for some in cut_batches(rows, _STORED_AT_ONCE):
-        stored = do.rows(
-            "INSERT INTO messages (id, fingerprint, digest, role, raw, packed, owner) VALUES "
-            f"{', '.join(('(?, ?, ?, ?, ?, ?, ?)',) * len(some))} "
-            "ON CONFLICT (id, owner, fingerprint) DO NOTHING RETURNING id, fingerprint, key",
-            *(value for row in some for value in (*row, owner)),
-        )
-        keys.update(((bytes(row[0]), bytes(row[1])), row[2]) for row in stored)
-    for some in cut_batches([row[0] for row in rows if (row[0], row[1]) not in keys]):
-        found = do.rows(
-            f"SELECT id, fingerprint, key FROM messages WHERE id IN ({', '.join('?' * len(some))}) AND owner = ?",
-            *(*some, owner),
-        )
-        keys.update(((bytes(row[0]), bytes(row[1])), row[2]) for row in found)
-    return [keys[row[0], row[1]] for row in rows]
+    return AppendResult(tuple(ids), new), conversation
 
 
 def _recognise_retry(
@@ -401,51 +401,60 @@ def _find_position(do: Transaction, conversation: int, owner: str, message_id: s
 
 
 def _tie_results(
-    do: Transaction, conversation: int, keys: Sequence[int], messages: Sequence[NewMessage]
+    do: Transaction, conversation: int, names: Sequence[Row], messages: Sequence[NewMessage]
 ) -> None:
     """Ties stored results of the conversation to the messages that stand in their place.
 
     A result stays as long as its message does.
     """
     do.run_many(
-        "UPDATE results SET message = ? WHERE id = ? AND message IS NULL "
+        f"UPDATE results SET message = {_MESSAGE_KEY} WHERE id = ? AND message IS NULL "
         "AND session IN (SELECT key FROM sessions WHERE conversation = ?)",
         [
-            (key, result, conversation)
-            for key, message in zip(keys, messages, strict=True)
+            (*name, result, conversation)
+            for name, message in zip(names, messages, strict=True)
             for result in message.results
             if is_storable(result)
         ],
     )
 
 
-def read_positions(do: Transaction, session_id: str, positions: Sequence[int]) -> list[LogEntry]:
-    """Returns the messages at these positions, in their order; positions that are not there are left out."""
-    conversation, _ = find_conversation(do, session_id)
-    found: dict[int, LogEntry] = {}
-    for part, low, high in find_stretches(do, conversation):
-        wanted = [position for position in positions if low <= position < high]
-        for some in cut_batches(wanted):
-            marks = ", ".join("?" * len(some))
-            rows = do.rows(f"{ENTRY} AND e.position IN ({marks})", part, *some)
-            found.update((row[0], _build_entry(row)) for row in rows)
-    return [found[position] for position in positions if position in found]
+def read_positions(
+    do: Transaction, session_id: str, positions: Sequence[int]
+) -> Callable[[], list[LogEntry]]:
+    """Reads the messages at these positions; positions that are not there are left out.
+
+    Returns a function that gives them in their order, best when the transaction has ended: then they came with its end.
+    """
+    _, stretches = find_log(do, session_id)
+    pages = [
+        do.defer(f"{ENTRY} AND e.position IN ({', '.join('?' * len(some))})", part, *some)
+        for part, low, high in stretches
+        for some in cut_batches([position for position in positions if low <= position < high])
+    ]
+
+    def read() -> list[LogEntry]:
+        found = {row[0]: _build_entry(row) for page in pages for row in page.rows()}
+        return [found[position] for position in positions if position in found]
+
+    return read
 
 
-def read_stretch(do: Transaction, session_id: str, start: int, limit: int | None) -> list[LogEntry]:
-    """Returns the messages from a position on."""
-    conversation, _ = find_conversation(do, session_id)
-    end = read_log_tip(do, conversation).length
-    if limit is not None:
-        end = min(end, start + limit)
-    entries: list[LogEntry] = []
-    for part, low, high in find_stretches(do, conversation):
-        rows = do.rows(
+def read_stretch(
+    do: Transaction, session_id: str, start: int, limit: int | None
+) -> Callable[[], list[LogEntry]]:
+    """Reads the messages from a position on; returns a function as `read_positions` does."""
+    tip, stretches = find_log(do, session_id)
+    end = tip.length if limit is None else min(tip.length, start + limit)
+    pages = [
+        do.defer(
             f"{ENTRY} AND e.position >= ? AND e.position < ? ORDER BY e.position",
             *(part, max(low, start), min(high, end)),
         )
-        entries += map(_build_entry, rows)
-    return entries
+        for part, low, high in stretches
+        if low < end and start < high
+    ]
+    return lambda: [_build_entry(row) for page in pages for row in page.rows()]
 
 
 def read_shape(do: Transaction, session_id: str) -> LogShape:

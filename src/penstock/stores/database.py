@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-__all__ = ["Database", "Row", "SqlSpelling", "Transaction"]
+__all__ = ["Database", "PendingRows", "Row", "SqlSpelling", "Transaction"]
 
 Row = tuple[Any, ...]
 
@@ -53,6 +53,16 @@ class SqlSpelling(msgspec.Struct, frozen=True):
     """More such statements, behind those that make the tables."""
 
 
+class PendingRows(Protocol):
+    """The rows of a statement that may not have been sent yet. They can still be read when the transaction has ended."""
+
+    def rows(self) -> list[Row]:
+        """Returns the rows; sends the statement, with all that wait, where that was not done."""
+
+    def one(self) -> Row | None:
+        """Returns the first row, as `rows` does."""
+
+
 class Transaction(Protocol):
     """Statements that take effect together or not at all."""
 
@@ -69,7 +79,13 @@ class Transaction(Protocol):
         """Runs a statement, and returns how many rows it touched."""
 
     def run_many(self, statement: str, many: Sequence[Row]) -> None:
-        """Runs a statement for each of many rows of values."""
+        """Runs a statement for each of many rows of values, as `defer` does."""
+
+    def defer(self, statement: str, *values: Any) -> PendingRows:
+        """Has a statement sent with the next one whose rows are read, or with the end of the transaction.
+
+        Where the database is a server, all that wait share one round trip. They run in the order in which they were given.
+        """
 
 
 class Database(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
 from penstock.errors import UnknownSession
@@ -19,10 +19,12 @@ from penstock.stores.encoding import (
 )
 from penstock.stores.rows import (
     cut_batches,
+    defer_conversation,
     find_conversation,
     find_session,
     find_stretches,
     limit_to_owner,
+    read_conversation,
     require_row,
 )
 from penstock.stores.values import StoredResult, UsageRow
@@ -103,16 +105,20 @@ def _is_in_log(do: Transaction, session_id: str, home: int, message: int | None)
     )
 
 
-def book_usage(do: Transaction, rows: Sequence[UsageRow], hold: str) -> None:
-    """Records what requests used."""
+def book_usage(do: Transaction, rows: Sequence[UsageRow], hold: str, *, of_known_only: bool = False) -> None:
+    """Records what requests used. Raises UnknownSession, unless what is `of_known_only` sessions is to be recorded."""
     # In one order for all, so that two processes that book for the same sessions do not wait for each other.
-    found = {name: find_session(do, name, hold) for name in sorted({row.session for row in rows})}
-    sessions = {name: (key, row.owner) for name, (row, key, _) in found.items()}
+    rows = sorted(rows, key=attrgetter("session"))
+    names = () if of_known_only else dict.fromkeys(row.session for row in rows)
+    found = [(name, defer_conversation(do, name, hold)) for name in names]
+    owned, owner = limit_to_owner(do, "s.owner")
     do.run_many(
         "INSERT INTO usage (session, owner, at, model, task, input, output, cache_read, cache_write, cache_write_1h, "
-        "reasoning, cost) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [(*sessions[row.session], *_usage_values(row)) for row in rows],
+        f"reasoning, cost) SELECT s.key, s.owner, {', '.join('?' * 10)} FROM sessions s WHERE {owned}s.id = ? {hold}",
+        [(*_usage_values(row), *owner, row.session) for row in rows],
     )
+    for name, session in found:
+        read_conversation(do, name, session)
 
 
 def _usage_values(row: UsageRow) -> Row:
@@ -202,21 +208,22 @@ def _read_usage_of_all(do: Transaction, since: float, select: str = _USAGE) -> I
 
 def keep_note(
     do: Transaction, name: str, key: str, value: bytes, words: SqlSpelling, session_id: str | None = None
-) -> bool:
-    """Keeps something small by name and key; returns False for a note on a session that is not there any more."""
+) -> None:
+    """Keeps something small by name and key, but for a note on a session that is not there any more."""
     how = "ON CONFLICT (name, key) DO UPDATE SET value = excluded.value"
-    return _insert_note(do, (name, key, value), how, words, session_id)
+    _defer_note(do, (name, key, value), how, words, session_id)
 
 
-def _insert_note(
+def _defer_note(
     do: Transaction, note: tuple[str, str, bytes], how: str, words: SqlSpelling, session_id: str | None
-) -> bool:
+) -> None:
     values = require_identifier(note[0]), require_identifier(note[1]), note[2]
     into = "INSERT INTO notes (name, key, value)"
     if session_id is None:
-        return bool(do.run(f"{into} VALUES (?, ?, ?) {how}", *values))
-    held = f"FROM sessions s WHERE s.id = ? {words.hold_session}"
-    return bool(do.run(f"{into} SELECT ?, ?, ? {held} {how}", *values, require_identifier(session_id)))
+        do.defer(f"{into} VALUES (?, ?, ?) {how}", *values)
+    else:
+        held = f"FROM sessions s WHERE s.id = ? {words.hold_session}"
+        do.defer(f"{into} SELECT ?, ?, ? {held} {how}", *values, require_identifier(session_id))
 
 
 def change_note(
@@ -231,18 +238,24 @@ def change_note(
 
     Raises UnknownSession for a note on a session that is not there any more.
     """
-    _insert_note(do, (name, key, b""), "ON CONFLICT (name, key) DO NOTHING", words, session_id)
+    _defer_note(do, (name, key, b""), "ON CONFLICT (name, key) DO NOTHING", words, session_id)
     row = do.one(f"SELECT value FROM notes WHERE name = ? AND key = ? {words.for_update}", name, key)
     if row is None and session_id is not None:
         raise UnknownSession(f"session {session_id!r} was deleted; there is nothing left to note")
     value = how(bytes(require_row(row)[0]))
-    do.run("UPDATE notes SET value = ? WHERE name = ? AND key = ?", value, name, key)
+    do.defer("UPDATE notes SET value = ? WHERE name = ? AND key = ?", value, name, key)
     return value
 
 
-def find_note(do: Transaction, name: str, key: str) -> bytes | None:
-    """Returns the note of that name and key."""
-    if not (is_storable(name) and is_storable(key)):
-        return None
-    row = do.one("SELECT value FROM notes WHERE name = ? AND key = ?", name, key)
-    return bytes(row[0]) if row else None
+def find_note(do: Transaction, name: str, key: str) -> Callable[[], bytes | None]:
+    """Looks up what is kept under that name and key: what it returns gives it, best when the transaction has ended."""
+    storable = is_storable(name) and is_storable(key)
+    found = do.defer(
+        "SELECT value FROM notes WHERE name = ? AND key = ?", *((name, key) if storable else ("", ""))
+    )
+
+    def read() -> bytes | None:
+        row = found.one()
+        return bytes(row[0]) if row else None
+
+    return read

@@ -7,6 +7,7 @@ was under way fails with StoreUnavailable, what comes after it works again as so
 from __future__ import annotations
 
 import re
+import selectors
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -71,7 +72,6 @@ _REPLACED = "postings, blocks, unindexed"
 
 _Connection = psycopg.Connection[tuple[Any, ...]]
 _Cursor = psycopg.Cursor[tuple[Any, ...]]
-_Begun = tuple[_Connection, _Cursor]
 
 
 class PostgresDatabase:
@@ -175,8 +175,7 @@ class PostgresDatabase:
         with self._map_errors():
             try:
                 yield transaction
-                if transaction.connection is not None:
-                    transaction.connection.execute("COMMIT")
+                transaction.end()
             except BaseException:
                 if transaction.connection is not None and not transaction.connection.closed:
                     transaction.connection.rollback()
@@ -185,18 +184,19 @@ class PostgresDatabase:
                 if transaction.connection is not None:
                     self._pool.putconn(transaction.connection)
 
-    def begin(self, begin: str, statement: bytes, values: Sequence[Any], *, again: bool = True) -> _Begun:
-        """Begins a transaction together with its first statement: one round trip for both.
+    def begin(
+        self, begin: str, statements: Sequence[_Statement], *, ends: bool, again: bool = True
+    ) -> _Connection:
+        """Begins a transaction together with its first statements, and its end where it `ends` with them: one round trip.
 
-        A connection that was lost while it was idle is replaced unseen: nothing was committed over it.
+        A connection that was lost while it was idle is replaced unseen, unless something may have been committed over it.
         """
-        connection = self._pool.getconn()
+        connection = self._take_alive()
         try:
-            with connection.pipeline():
-                connection.execute(begin)
-                cursor = connection.execute(statement, values, binary=True)
+            _send(connection, statements, begin, ends=ends)
         except psycopg.OperationalError:
-            if not (connection.closed and again):
+            in_doubt = ends and begin is _WRITE
+            if in_doubt or not (connection.closed and again):
                 self._give_back(connection)
                 raise
             self._pool.putconn(connection)
@@ -204,9 +204,19 @@ class PostgresDatabase:
             self._give_back(connection)
             raise
         else:
-            return connection, cursor
+            return connection
         self._pool.check()  # the others were lost with it
-        return self.begin(begin, statement, values, again=False)
+        return self.begin(begin, statements, ends=ends, again=False)
+
+    def _take_alive(self) -> _Connection:
+        """Returns a connection on which nothing waits to be read: an idle one hears only that it is being closed."""
+        connection = self._pool.getconn()
+        if not (connection.closed or _has_input(connection)):
+            return connection
+        connection.close()
+        self._pool.putconn(connection)
+        self._pool.check()
+        return self._pool.getconn()
 
     def _give_back(self, connection: _Connection) -> None:
         if not connection.closed:
@@ -257,43 +267,127 @@ class PostgresDatabase:
 
 
 class PostgresTransaction:
-    """Statements inside a transaction, which begins with the first of them. `connection` is None before."""
+    """Statements inside a transaction, which begins with the first that is sent. `connection` is None before.
 
-    __slots__ = ("_begin", "_database", "connection", "owner")
+    Each time something is sent is a round trip to the server, which is what most operations cost: statements that may
+    wait are sent together, as a pipeline.
+    """
+
+    __slots__ = ("_begin", "_database", "_waiting", "connection", "owner")
 
     def __init__(self, database: PostgresDatabase, begin: str) -> None:
         self._database = database
         self._begin = begin
+        self._waiting: list[_Statement] = []
         self.connection: _Connection | None = None
         self.owner: str | None = None
 
     def rows(self, statement: str, *values: Any) -> list[Row]:
         """Returns the rows of a query."""
-        return self._execute(statement, values).fetchall()
+        return self.defer(statement, *values).rows()
 
     def one(self, statement: str, *values: Any) -> Row | None:
         """Returns the first row."""
-        return self._execute(statement, values).fetchone()
+        return self.defer(statement, *values).one()
 
     def run(self, statement: str, *values: Any) -> int:
         """Runs a statement, and returns how many rows it touched."""
-        return max(0, self._execute(statement, values).rowcount)
+        return self.defer(statement, *values).count()
 
     def run_many(self, statement: str, many: Sequence[Row]) -> None:
-        """Runs a statement for each of many rows of values."""
-        if many and self.connection is None:
-            self.run(statement, *many[0])
-            many = many[1:]
-        if many and self.connection is not None:
-            with self.connection.cursor() as cursor:
-                cursor.executemany(_translate(statement), many)
+        """Runs a statement for each of many rows of values, with the next one whose rows are read."""
+        if many:
+            self._waiting.append(_Statement(self, statement, many, for_each=True))
 
-    def _execute(self, statement: str, values: Sequence[Any]) -> _Cursor:
-        translated = _translate(statement)
+    def defer(self, statement: str, *values: Any) -> _Statement:
+        """Has a statement sent with the next one whose rows are read, or with the end of the transaction."""
+        waiting = _Statement(self, statement, values)
+        self._waiting.append(waiting)
+        return waiting
+
+    def end(self) -> None:
+        """Ends the transaction, in one round trip with all that wait."""
+        if self._waiting or self.connection is not None:
+            self.send(ends=True)
+
+    def send(self, *, ends: bool = False) -> None:
+        """Sends all that wait, and waits for what comes of them."""
+        waiting, self._waiting = self._waiting, []
         if self.connection is None:
-            self.connection, cursor = self._database.begin(self._begin, translated, values)
-            return cursor
-        return self.connection.execute(translated, values, binary=True)
+            self.connection = self._database.begin(self._begin, waiting, ends=ends)
+        else:
+            _send(self.connection, waiting, ends=ends)
+
+
+class _Statement:
+    """A statement with its values, or with many rows of them, and what came of it."""
+
+    __slots__ = ("_for_each", "_found", "_statement", "_touched", "_transaction", "_values")
+
+    def __init__(
+        self,
+        transaction: PostgresTransaction,
+        statement: str,
+        values: Sequence[Any],
+        *,
+        for_each: bool = False,
+    ) -> None:
+        self._transaction = transaction
+        self._statement = _translate(statement)
+        self._values = values
+        self._for_each = for_each
+        self._found: list[Row] | None = None
+        self._touched = 0
+
+    def execute(self, connection: _Connection) -> _Cursor:
+        """Executes it; in a pipeline, the cursor has its result when that ends."""
+        if not self._for_each:
+            return connection.execute(self._statement, self._values, binary=True)
+        cursor = connection.cursor()
+        cursor.executemany(self._statement, self._values)
+        return cursor
+
+    def take(self, cursor: _Cursor) -> None:
+        """Takes the result from the cursor, which goes with the connection."""
+        self._found = cursor.fetchall() if not self._for_each and cursor.description is not None else []
+        self._touched = max(0, cursor.rowcount)
+
+    def rows(self) -> list[Row]:
+        """Returns the rows; sends the statement, with all that wait, where that was not done."""
+        if self._found is None:
+            self._transaction.send()
+        return self._found or []
+
+    def one(self) -> Row | None:
+        """Returns the first row."""
+        rows = self.rows()
+        return rows[0] if rows else None
+
+    def count(self) -> int:
+        """Returns how many rows it touched."""
+        self.rows()
+        return self._touched
+
+
+def _send(connection: _Connection, statements: Sequence[_Statement], begin: str = "", *, ends: bool) -> None:
+    """Executes statements in one round trip, behind the beginning of their transaction and before its end, where these are given."""
+    if len(statements) == 1 and not begin and not ends:
+        statements[0].take(statements[0].execute(connection))
+        return
+    with connection.pipeline():
+        if begin:
+            connection.execute(begin)
+        cursors = [one.execute(connection) for one in statements]
+        if ends:
+            connection.execute("COMMIT")
+    for one, cursor in zip(statements, cursors, strict=True):
+        one.take(cursor)
+
+
+def _has_input(connection: _Connection) -> bool:
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection.fileno(), selectors.EVENT_READ)
+        return bool(selector.select(0))
 
 
 # Texts, quoted names and comments are passed on; outside of them `?` is a value.

@@ -17,27 +17,34 @@ from penstock.stores.values import LogTip, SessionRow, Standing
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.stores.database import Row, Transaction
+    from penstock.stores.database import PendingRows, Row, Transaction
     from penstock.stores.values import NewSession
 
 __all__ = [
     "ENTRY",
     "SESSION",
     "build_session",
+    "build_standing",
+    "build_tip",
     "cut_batches",
+    "defer_conversation",
+    "defer_session",
     "find_conversation",
     "find_id_at_end",
     "find_last_session",
+    "find_log",
     "find_session",
     "find_stretches",
     "insert_conversation",
     "insert_session",
     "limit_to_owner",
     "make_fingerprint",
+    "read_conversation",
     "read_ids",
     "read_log_tip",
-    "read_standing_keys",
+    "read_session",
     "require_row",
+    "select_conversation",
     "sum_tokens",
 ]
 
@@ -58,7 +65,17 @@ def find_session(do: Transaction, session_id: str, hold: str = "") -> tuple[Sess
 
     Raises UnknownSession, also for a session of another owner.
     """
-    row = do.one(f"{SESSION} WHERE s.id = ? {hold}", session_id) if is_storable(session_id) else None
+    return read_session(do, session_id, defer_session(do, session_id, hold))
+
+
+def defer_session(do: Transaction, session_id: str, hold: str = "") -> PendingRows:
+    """Has a session found, and held, together with the statements that follow; `read_session` reads it."""
+    return do.defer(f"{SESSION} WHERE s.id = ? {hold}", _spell_id(session_id))
+
+
+def read_session(do: Transaction, session_id: str, found: PendingRows) -> tuple[SessionRow, int, int]:
+    """Returns what `find_session` returns. Raises UnknownSession as it does."""
+    row = found.one()
     if row is None or do.owner not in (None, row[12]):
         raise _unknown_session(session_id)
     return build_session(row), row[0], row[11]
@@ -66,18 +83,40 @@ def find_session(do: Transaction, session_id: str, hold: str = "") -> tuple[Sess
 
 def find_conversation(do: Transaction, session_id: str, hold: str = "") -> tuple[int, str]:
     """Returns the key of the session's conversation and its owner, as `find_session` does and at a fraction of its cost."""
-    row = (
-        do.one(f"SELECT s.conversation, s.owner FROM sessions s WHERE s.id = ? {hold}", session_id)
-        if is_storable(session_id)
-        else None
+    return read_conversation(do, session_id, defer_conversation(do, session_id, hold))
+
+
+def defer_conversation(do: Transaction, session_id: str, hold: str = "") -> PendingRows:
+    """Has a session's conversation found, together with the statements that follow; `read_conversation` reads it."""
+    return do.defer(
+        f"SELECT s.conversation, s.owner FROM sessions s WHERE s.id = ? {hold}", _spell_id(session_id)
     )
+
+
+def read_conversation(do: Transaction, session_id: str, found: PendingRows) -> tuple[int, str]:
+    """Returns what `find_conversation` returns. Raises UnknownSession as it does."""
+    row = found.one()
     if row is None or do.owner not in (None, row[1]):
         raise _unknown_session(session_id)
     return row[0], row[1]
 
 
+def _spell_id(session_id: str) -> str:
+    """Returns the id, or an empty one, which no session has, for what no database would take."""
+    return session_id if is_storable(session_id) else ""
+
+
 def _unknown_session(session_id: str) -> UnknownSession:
     return UnknownSession(f"unknown session {session_id!r}; list the sessions of this store to see their ids")
+
+
+def select_conversation(do: Transaction, session_id: str) -> tuple[str, tuple[str, ...]]:
+    """Returns a subquery for the key of a session's conversation, and its values: for statements that do not wait for it.
+
+    It finds nothing for a session that is not there, or is another owner's.
+    """
+    owned, owner = limit_to_owner(do, "s.owner")
+    return f"(SELECT s.conversation FROM sessions s WHERE {owned}s.id = ?)", (*owner, _spell_id(session_id))
 
 
 def limit_to_owner(do: Transaction, column: str) -> tuple[str, tuple[str, ...]]:
@@ -165,14 +204,33 @@ def _require_new(do: Transaction, session_id: str) -> None:
 
 def read_log_tip(do: Transaction, conversation: int, hold: str = "") -> LogTip:
     """Returns the end of a log; `hold` keeps it from others until the transaction ends."""
-    row = require_row(do.one(f"SELECT tip, length FROM conversations WHERE key = ? {hold}", conversation))
-    return LogTip(bytes(row[0]).hex(), row[1])
+    return build_tip(do.one(f"SELECT tip, length FROM conversations WHERE key = ? {hold}", conversation))
 
 
-def read_standing_keys(do: Transaction, conversation: int) -> Standing:
-    """Returns the end of a log and the compaction in force."""
-    row = require_row(do.one("SELECT tip, length, view FROM conversations WHERE key = ?", conversation))
-    return Standing(LogTip(bytes(row[0]).hex(), row[1]), row[2])
+def build_tip(row: Row | None) -> LogTip:
+    """Returns the end of a log, of a row that begins with tip and length."""
+    found = require_row(row)
+    return LogTip(bytes(found[0]).hex(), found[1])
+
+
+def build_standing(row: Row | None) -> Standing:
+    """Returns the end of a log and the compaction in force, of a row that begins with tip, length and view."""
+    return Standing(build_tip(row), require_row(row)[2])
+
+
+def find_log(do: Transaction, session_id: str) -> tuple[LogTip, list[tuple[int, int, int]]]:
+    """Returns the end of a session's log, and its stretches as `find_stretches` does: in one round trip, but for branches.
+
+    Raises UnknownSession.
+    """
+    subquery, named = select_conversation(do, session_id)
+    found = defer_conversation(do, session_id)
+    end = do.defer(
+        f"SELECT tip, length, forked_from, fork_length FROM conversations WHERE key = {subquery}", *named
+    )
+    conversation, _ = read_conversation(do, session_id, found)
+    row = require_row(end.one())
+    return build_tip(row), _follow_forks(do, conversation, row[2:])
 
 
 def find_stretches(do: Transaction, conversation: int) -> list[tuple[int, int, int]]:
@@ -180,15 +238,26 @@ def find_stretches(do: Transaction, conversation: int) -> list[tuple[int, int, i
 
     They are the log's own, and those that it branched off from.
     """
+    return _follow_forks(do, conversation, _find_fork(do, conversation))
+
+
+def _follow_forks(do: Transaction, conversation: int, fork: Row) -> list[tuple[int, int, int]]:
     stretches: list[tuple[int, int, int]] = []
     high = 1 << 62
-    part: int | None = conversation
-    while part is not None:
-        row = require_row(do.one("SELECT forked_from, fork_length FROM conversations WHERE key = ?", part))
-        low = min(row[1], high)
-        stretches.append((part, low, high))
-        part, high = row[0], low
-    return stretches[::-1]
+    while True:
+        source, length = fork
+        low = min(length, high)
+        stretches.append((conversation, low, high))
+        if source is None:
+            return stretches[::-1]
+        conversation, high, fork = source, low, _find_fork(do, source)
+
+
+def _find_fork(do: Transaction, conversation: int) -> Row:
+    row: Row = require_row(
+        do.one("SELECT forked_from, fork_length FROM conversations WHERE key = ?", conversation)
+    )
+    return row
 
 
 def read_ids(do: Transaction, conversation: int, start: int = 0, stop: int = 1 << 62) -> list[str]:

@@ -263,6 +263,22 @@ class SqliteTransaction:
         """Runs a statement for each of many rows of values."""
         self._connection.executemany(statement, many)
 
+    def defer(self, statement: str, *values: Any) -> ReadRows:
+        """Runs a statement at once: there is no round trip to save."""
+        return ReadRows(self._connection.execute(statement, values))
+
+
+class ReadRows(list["Row"]):
+    """Rows that were read already."""
+
+    def rows(self) -> list[Row]:
+        """Returns the rows."""
+        return self
+
+    def one(self) -> Row | None:
+        """Returns the first row."""
+        return self[0] if self else None
+
 
 def _make_private(path: Path) -> None:
     """Makes the folder for us alone where it is not there, and the file for us alone from its first byte."""

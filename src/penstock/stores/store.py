@@ -21,7 +21,7 @@ from penstock.recall.ranking import Wish
 from penstock.stores.checks import find_faults, mend
 from penstock.stores.compactions import (
     commit_compaction,
-    find_newest,
+    find_newest_of,
     list_compacted,
     list_compactions,
     list_facts,
@@ -32,6 +32,7 @@ from penstock.stores.conversations import (
     append_messages,
     branch_off,
     create_conversation,
+    defer_continuations,
     end_session,
     find_by_prefix,
     find_longest_known,
@@ -63,11 +64,14 @@ from penstock.stores.keeping import (
     list_users,
 )
 from penstock.stores.rows import (
+    build_standing,
+    defer_conversation,
+    defer_session,
     find_conversation,
-    find_session,
+    read_conversation,
     read_ids,
-    read_log_tip,
-    read_standing_keys,
+    read_session,
+    select_conversation,
     sum_tokens,
 )
 from penstock.stores.schema import migrate
@@ -89,7 +93,6 @@ from penstock.stores.turns import (
     list_queued,
     open_turn,
     queue_message,
-    release_turn,
     settle_delivery,
     take_queued,
 )
@@ -203,7 +206,8 @@ class Store:
     def session(self, session_id: str) -> SessionRow:
         """Returns the session. Raises UnknownSession."""
         with self._reading() as do:
-            return find_session(do, session_id)[0]
+            session = defer_session(do, session_id)
+        return read_session(do, session_id, session)[0]
 
     def tip(self, session_id: str) -> SessionRow:
         """Returns the session that the conversation goes on in.
@@ -211,8 +215,10 @@ class Store:
         Continuations are followed, branches and sub-agents are not.
         """
         with self._reading() as do:
-            row, _, conversation = find_session(do, session_id)
-            return follow_continuations(do, row, conversation)
+            conversation, named = select_conversation(do, session_id)
+            session = defer_session(do, session_id)
+            later = defer_continuations(do, conversation, named)
+        return follow_continuations(read_session(do, session_id, session)[0], later.rows())
 
     def list_children(self, session_id: str) -> Sequence[SessionRow]:
         """Returns sessions that continue this one, branched off or work for it, oldest first."""
@@ -265,7 +271,7 @@ class Store:
         require_moment(at)
         packed = pack_messages(messages, after)
         with self._writing() as do:
-            appended = append_messages(do, session_id, packed, at, self._words)
+            appended, _ = append_messages(do, session_id, packed, at, self._words)
         self._keeper.note_written(len(messages))
         return appended
 
@@ -287,10 +293,9 @@ class Store:
         require_moment(at)
         packed = pack_messages(messages, after)
         with self._writing() as do:
-            done = append_messages(do, session_id, packed, at, self._words)
+            done, conversation = append_messages(do, session_id, packed, at, self._words)
             if done.again:
                 raise StoreConflict("the same was said there by another; read what was added, then retry")
-            conversation, _ = find_conversation(do, session_id)
             if delivery is not None:
                 first = done.tip.length - len(messages)
                 keep_delivery(do, conversation, structs.replace(delivery, position=first), at)
@@ -301,15 +306,18 @@ class Store:
 
     def log_tip(self, session_id: str) -> LogTip:
         """Returns the end of the log of the session's conversation."""
-        with self._reading() as do:
-            conversation, _ = find_conversation(do, session_id)
-            return read_log_tip(do, conversation)
+        return self.standing(session_id).tip
 
     def standing(self, session_id: str) -> Standing:
         """Returns the end of the log and the compaction in force: where they are as before, so is the view."""
         with self._reading() as do:
-            conversation, _ = find_conversation(do, session_id)
-            return read_standing_keys(do, conversation)
+            conversation, named = select_conversation(do, session_id)
+            known = defer_conversation(do, session_id)
+            standing = do.defer(
+                f"SELECT tip, length, view FROM conversations WHERE key = {conversation}", *named
+            )
+        read_conversation(do, session_id, known)
+        return build_standing(standing.one())
 
     def read(self, session_id: str, positions: Sequence[int]) -> Sequence[LogEntry]:
         """Returns the messages at these positions, in their order.
@@ -317,12 +325,14 @@ class Store:
         Positions that are not there are left out.
         """
         with self._reading() as do:
-            return read_positions(do, session_id, positions)
+            read = read_positions(do, session_id, positions)
+        return read()
 
     def read_from(self, session_id: str, start: int, limit: int | None = None) -> Sequence[LogEntry]:
         """Returns the messages from a position on."""
         with self._reading() as do:
-            return read_stretch(do, session_id, start, limit)
+            read = read_stretch(do, session_id, start, limit)
+        return read()
 
     def shape(self, session_id: str) -> LogShape:
         """Returns the tokens and times of all messages of the log, without reading the messages."""
@@ -367,8 +377,8 @@ class Store:
     def newest_compaction(self, session_id: str) -> CompactionRow | None:
         """Returns the compaction whose view is the present one, None for the bare log."""
         with self._reading() as do:
-            conversation, _ = find_conversation(do, session_id)
-            return find_newest(do, conversation)
+            read = find_newest_of(do, session_id)
+        return read()
 
     def facts(self, session_id: str) -> Sequence[FactRow]:
         """Returns the facts that compactions took from the ledger, in the order of their messages.
@@ -415,7 +425,8 @@ class Store:
         `delivery` is the name of the one that it is for.
         """
         with self._writing() as do:
-            return open_turn(do, session_id, TurnClaim(holder, now, until), self._words, delivery)
+            read = open_turn(do, session_id, TurnClaim(holder, now, until), self._words, delivery)
+        return read()
 
     def close_turn(
         self, session_id: str, holder: str, now: float, delivery: Delivery | None = None
@@ -425,7 +436,8 @@ class Store:
         Returns None, with the turn kept and nothing settled, where messages wait that came while it lasted.
         """
         with self._writing() as do:
-            return close_turn(do, session_id, holder, now, delivery, self._words)
+            read = close_turn(do, session_id, holder, now, delivery, self._words)
+        return read()
 
     def claim_turn(self, session_id: str, holder: str, now: float, until: float) -> bool:
         """Claims the turn of a conversation until a moment, or renews it; returns False where another has it.
@@ -433,17 +445,13 @@ class Store:
         One that has run out is anybody's. The moments are the caller's: several machines should agree on the time.
         """
         with self._writing() as do:
-            return claim_turn(do, session_id, TurnClaim(holder, now, until), self._words)
+            read = claim_turn(do, session_id, TurnClaim(holder, now, until), self._words)
+        return read()
 
     def find_turn(self, session_id: str, now: float) -> str:
         """Returns the holder of a conversation's turn; empty where there is none."""
         with self._reading() as do:
             return find_turn(do, session_id, now)
-
-    def release_turn(self, session_id: str, holder: str) -> bool:
-        """Ends a turn; returns False, with the turn kept, where messages wait that came while it lasted."""
-        with self._writing() as do:
-            return release_turn(do, session_id, holder, self._words)
 
     def queue_message(
         self, session_id: str, raw: bytes, now: float, delivery: Delivery | None = None
@@ -460,7 +468,8 @@ class Store:
     def delivery(self, session_id: str, name: str) -> Delivery | None:
         """Returns what is known of a delivery of the last day; None where there was none of that name."""
         with self._reading() as do:
-            return find_delivery(do, session_id, name)
+            read = find_delivery(do, session_id, name)
+        return read()
 
     def settle_delivery(self, session_id: str, delivery: Delivery, now: float) -> None:
         """Keeps the reply that a delivery was given, for the same delivery again; one that logged nothing is noted with it."""
@@ -524,7 +533,8 @@ class Store:
     def note(self, name: str, key: str) -> bytes | None:
         """Returns the note of that name and key, or None."""
         with self._reading() as do:
-            return find_note(do, name, key)
+            read = find_note(do, name, key)
+        return read()
 
     def change_note(
         self, name: str, key: str, how: Callable[[bytes], bytes], *, session_id: str | None = None

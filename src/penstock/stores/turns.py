@@ -9,13 +9,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.stores.conversations import follow_continuations
+from penstock.stores.conversations import defer_continuations, follow_continuations
 from penstock.stores.encoding import require_identifier, require_moment
-from penstock.stores.rows import find_conversation, find_session, read_standing_keys
+from penstock.stores.rows import (
+    build_standing,
+    defer_conversation,
+    defer_session,
+    find_conversation,
+    read_conversation,
+    read_session,
+    select_conversation,
+)
 from penstock.stores.values import Delivery, OpenedTurn, QueuedMessage
 
 if TYPE_CHECKING:
-    from penstock.stores.database import SqlSpelling, Transaction
+    from collections.abc import Callable
+
+    from penstock.stores.database import PendingRows, Row, SqlSpelling, Transaction
     from penstock.stores.values import Standing
 
 __all__ = [
@@ -28,11 +38,11 @@ __all__ = [
     "list_queued",
     "open_turn",
     "queue_message",
-    "release_turn",
     "settle_delivery",
     "take_queued",
 ]
 
+_DELIVERY = "SELECT name, digest, position, answer FROM deliveries"
 _KEPT_SECONDS = 86_400.0  # a client that asks again a day later means something new
 
 
@@ -44,48 +54,95 @@ class TurnClaim(NamedTuple):
     until: float
 
 
-def claim_turn(do: Transaction, session_id: str, claim: TurnClaim, words: SqlSpelling) -> bool:
-    """Claims the turn of a conversation until a moment, or renews it; returns False where another has it."""
-    conversation, _ = find_conversation(do, session_id, words.hold_session)
-    return _claim(do, conversation, claim)
+def claim_turn(do: Transaction, session_id: str, claim: TurnClaim, words: SqlSpelling) -> Callable[[], bool]:
+    """Claims the turn of a conversation until a moment, or renews it; what it returns says whether another has it.
+
+    That is to be called when the transaction has ended: then all of it was one round trip, as in the other functions here
+    that return one. Every turn of a hosted conversation waits for them.
+    """
+    known = defer_conversation(do, session_id, words.hold_session)
+    claimed = _defer_claim(do, session_id, claim)
+
+    def read() -> bool:
+        read_conversation(do, session_id, known)
+        return claimed.one() is not None
+
+    return read
 
 
-def _claim(do: Transaction, conversation: int, claim: TurnClaim) -> bool:
-    claimed = do.one(
-        "INSERT INTO turns (conversation, holder, until) VALUES (?, ?, ?) ON CONFLICT (conversation) DO UPDATE "
+def _defer_claim(do: Transaction, session_id: str, claim: TurnClaim) -> PendingRows:
+    """Has a turn claimed; there is a row where it was."""
+    conversation, named = select_conversation(do, session_id)
+    return do.defer(
+        "INSERT INTO turns (conversation, holder, until) SELECT c.key, ?, ? FROM conversations c "
+        f"WHERE c.key = {conversation} ON CONFLICT (conversation) DO UPDATE "
         "SET holder = excluded.holder, until = excluded.until WHERE turns.until < ? OR turns.holder = excluded.holder "
         "RETURNING holder",
-        *(conversation, require_identifier(claim.holder), require_moment(claim.until)),
+        *(require_identifier(claim.holder), require_moment(claim.until), *named),
         require_moment(claim.now),
     )
-    return claimed is not None
 
 
 def open_turn(
     do: Transaction, session_id: str, claim: TurnClaim, words: SqlSpelling, delivery: str = ""
-) -> OpenedTurn | None:
-    """Claims the turn of a conversation and reads what a host has to know; None where another has it."""
-    row, _, conversation = find_session(do, session_id, words.hold_session)
-    if not _claim(do, conversation, claim):
-        return None
-    return OpenedTurn(
-        follow_continuations(do, row, conversation),
-        read_standing_keys(do, conversation),
-        _find_delivery(do, conversation, delivery) if delivery else None,
-        _has_queued(do, conversation),
+) -> Callable[[], OpenedTurn | None]:
+    """Claims the turn of a conversation; what it returns tells what a host has to know, None where another has it."""
+    conversation, named = select_conversation(do, session_id)
+    session = defer_session(do, session_id, words.hold_session)
+    claimed = _defer_claim(do, session_id, claim)
+    later = defer_continuations(do, conversation, named)
+    standing = do.defer(
+        "SELECT tip, length, view, EXISTS (SELECT 1 FROM queued WHERE queued.conversation = conversations.key) "
+        f"FROM conversations WHERE key = {conversation}",
+        *named,
     )
+    known = do.defer(f"{_DELIVERY} WHERE conversation = {conversation} AND name = ?", *named, delivery)
+
+    def read() -> OpenedTurn | None:
+        row, _, _ = read_session(do, session_id, session)
+        stands = standing.one()
+        if claimed.one() is None or stands is None:
+            return None
+        tip = follow_continuations(row, later.rows())
+        return OpenedTurn(tip, build_standing(stands), _build_delivery(known.one()), bool(stands[3]))
+
+    return read
 
 
 def close_turn(
     do: Transaction, session_id: str, holder: str, now: float, delivery: Delivery | None, words: SqlSpelling
-) -> Standing | None:
-    """Ends a turn and settles its delivery; returns where the conversation stands, None where messages wait for the turn."""
-    conversation, _ = find_conversation(do, session_id, words.hold_session)
-    if not _release(do, conversation, holder, words.for_update):
-        return None
+) -> Callable[[], Standing | None]:
+    """Ends a turn and settles its delivery, unless messages wait for the turn: what it returns gives None then.
+
+    Otherwise that tells where the conversation stands.
+
+    A turn that ran out ends, too: whoever has it by now takes what waits.
+    """
+    conversation, named = select_conversation(do, session_id)
+    own = (*named, require_identifier(holder))
+    known = defer_conversation(do, session_id, words.hold_session)
+    # A statement of its own: what has come to wait is looked for when nobody can add to it any more.
+    do.defer(
+        f"SELECT 1 FROM turns WHERE conversation = {conversation} AND holder = ? {words.for_update}", *own
+    )
+    do.defer(
+        f"DELETE FROM turns WHERE conversation = {conversation} AND holder = ? "
+        "AND NOT EXISTS (SELECT 1 FROM queued WHERE queued.conversation = turns.conversation)",
+        *own,
+    )
+    held = f"EXISTS (SELECT 1 FROM turns WHERE conversation = {conversation} AND holder = ?)"
     if delivery is not None:
-        _settle(do, conversation, delivery, now)
-    return read_standing_keys(do, conversation)
+        _defer_settling(do, session_id, delivery, now, f"AND NOT {held}", own)
+    standing = do.defer(
+        f"SELECT tip, length, view, {held} FROM conversations WHERE key = {conversation}", *own, *named
+    )
+
+    def read() -> Standing | None:
+        read_conversation(do, session_id, known)
+        stands = standing.one()
+        return None if stands is not None and stands[3] else build_standing(stands)
+
+    return read
 
 
 def find_turn(do: Transaction, session_id: str, now: float) -> str:
@@ -97,26 +154,6 @@ def find_turn(do: Transaction, session_id: str, now: float) -> str:
 def _find_holder(do: Transaction, conversation: int, now: float, hold: str = "") -> str:
     row = do.one(f"SELECT holder, until FROM turns WHERE conversation = ? {hold}", conversation)
     return str(row[0]) if row is not None and row[1] >= now else ""
-
-
-def release_turn(do: Transaction, session_id: str, holder: str, words: SqlSpelling) -> bool:
-    """Ends a turn; returns False, with the turn kept, where messages wait that came while it lasted."""
-    conversation, _ = find_conversation(do, session_id, words.hold_session)
-    return _release(do, conversation, holder, words.for_update)
-
-
-def _release(do: Transaction, conversation: int, holder: str, hold: str) -> bool:
-    held = do.one(f"SELECT 1 FROM turns WHERE conversation = ? AND holder = ? {hold}", conversation, holder)
-    if held is None:  # it ran out, and another may have it: that one takes what waits
-        return True
-    if _has_queued(do, conversation):
-        return False
-    do.run("DELETE FROM turns WHERE conversation = ? AND holder = ?", conversation, holder)
-    return True
-
-
-def _has_queued(do: Transaction, conversation: int) -> bool:
-    return do.one("SELECT 1 FROM queued WHERE conversation = ? LIMIT 1", conversation) is not None
 
 
 def queue_message(
@@ -146,36 +183,38 @@ def list_queued(do: Transaction, session_id: str) -> list[QueuedMessage]:
 
 def take_queued(do: Transaction, conversation: int, upto: int) -> None:
     """Removes those that were taken: all up to the one with this key."""
-    do.run("DELETE FROM queued WHERE conversation = ? AND key <= ?", conversation, upto)
+    do.defer("DELETE FROM queued WHERE conversation = ? AND key <= ?", conversation, upto)
 
 
 def keep_delivery(do: Transaction, conversation: int, delivery: Delivery, now: float) -> None:
     """Notes that a message was delivered, so that the same delivery again is known. Raises StoreConflict where it was."""
-    do.run("DELETE FROM deliveries WHERE conversation = ? AND at < ?", conversation, now - _KEPT_SECONDS)
-    do.run(
+    do.defer("DELETE FROM deliveries WHERE conversation = ? AND at < ?", conversation, now - _KEPT_SECONDS)
+    do.defer(
         "INSERT INTO deliveries (conversation, name, digest, position, answer, at) VALUES (?, ?, ?, ?, ?, ?)",
-        *(
-            conversation,
-            require_identifier(delivery.name),
-            delivery.digest,
-            delivery.position,
-            delivery.answer,
-            now,
-        ),
+        *(conversation, *_list_values(delivery, now)),
     )
 
 
-def find_delivery(do: Transaction, session_id: str, name: str) -> Delivery | None:
-    """Returns what is known of a delivery; None where there was none of that name."""
-    conversation, _ = find_conversation(do, session_id)
-    return _find_delivery(do, conversation, name)
+def _list_values(delivery: Delivery, now: float) -> Row:
+    return (require_identifier(delivery.name), delivery.digest, delivery.position, delivery.answer, now)
 
 
-def _find_delivery(do: Transaction, conversation: int, name: str) -> Delivery | None:
-    row = do.one(
-        "SELECT name, digest, position, answer FROM deliveries WHERE conversation = ? AND name = ?",
-        *(conversation, require_identifier(name)),
+def find_delivery(do: Transaction, session_id: str, name: str) -> Callable[[], Delivery | None]:
+    """Looks up a delivery; what it returns tells what is known of it, None where there was none of that name."""
+    conversation, named = select_conversation(do, session_id)
+    known = defer_conversation(do, session_id)
+    known = do.defer(
+        f"{_DELIVERY} WHERE conversation = {conversation} AND name = ?", *named, require_identifier(name)
     )
+
+    def read() -> Delivery | None:
+        read_conversation(do, session_id, known)
+        return _build_delivery(known.one())
+
+    return read
+
+
+def _build_delivery(row: Row | None) -> Delivery | None:
     if row is None:
         return None
     return Delivery(row[0], bytes(row[1]), row[2], None if row[3] is None else bytes(row[3]))
@@ -185,14 +224,19 @@ def settle_delivery(
     do: Transaction, session_id: str, delivery: Delivery, now: float, words: SqlSpelling
 ) -> None:
     """Keeps the answer that a delivery was given; one that logged nothing is noted with it."""
-    conversation, _ = find_conversation(do, session_id, words.hold_session)
-    _settle(do, conversation, delivery, now)
+    known = defer_conversation(do, session_id, words.hold_session)
+    _defer_settling(do, session_id, delivery, now)
+    read_conversation(do, session_id, known)
 
 
-def _settle(do: Transaction, conversation: int, delivery: Delivery, now: float) -> None:
-    changed = do.run(
-        "UPDATE deliveries SET answer = ? WHERE conversation = ? AND name = ?",
-        *(delivery.answer, conversation, require_identifier(delivery.name)),
+def _defer_settling(
+    do: Transaction, session_id: str, delivery: Delivery, now: float, only: str = "", given: Row = ()
+) -> None:
+    """Has a delivery settled, where a condition holds."""
+    conversation, named = select_conversation(do, session_id)
+    do.defer(
+        "INSERT INTO deliveries (conversation, name, digest, position, answer, at) SELECT c.key, ?, ?, ?, ?, ? "
+        f"FROM conversations c WHERE c.key = {conversation} {only} "
+        "ON CONFLICT (conversation, name) DO UPDATE SET answer = excluded.answer",
+        *(*_list_values(delivery, now), *named, *given),
     )
-    if not changed:
-        keep_delivery(do, conversation, delivery, now)
