@@ -19,7 +19,8 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from hosted_stage import run_for
+from benchmarks.round_trips import Wire
+from hosted_stage import hosted_settings, instance, run_for
 from test_hosted_turns import answer_by_what_was_asked
 
 from penstock import __file__ as _package
@@ -161,6 +162,44 @@ def test_three_instances_keep_every_acknowledged_message_once_and_in_order(
                 assert not store.faults()
 
     run_for(talk(), SECONDS)
+
+
+@pytest.mark.outside
+def test_a_turn_takes_few_round_trips(postgres_url):
+    """Each costs the distance to the database. Opening a turn is 1, each of the two messages 2, the end of the turn 1.
+
+    Where another instance had the turn before, 2 read what it has logged, and 1 the books of the conversation.
+    """
+
+    async def talk():
+        settings = hosted_settings(window=200_000)
+        with (
+            Wire(postgres_url) as wire,
+            contextlib.closing(open_store(wire.url)) as near,
+            contextlib.closing(open_store(postgres_url)) as far,
+        ):
+            async with (
+                ScriptedProvider(answer_by_what_was_asked) as provider,
+                instance(provider, near, settings) as first,
+                instance(provider, far, settings) as second,
+            ):
+                session = await first.client.open()
+                taken = {"same": [], "other": []}
+                for number, (where, counts) in itertools.product(range(8), taken.items()):
+                    if where == "other":
+                        await second.client.say(session, f"{number}, elsewhere")
+                    before = wire.count
+                    await first.client.say(
+                        session, f"{number}, {where}", h_idempotency_key=f"{number}-{where}"
+                    )
+                    counts.append(wire.count - before)
+                # Now and then a connection is opened, or what was learned of a model is read anew.
+                assert min(taken["same"]) <= 6
+                assert min(taken["other"]) <= 9
+                assert sorted(taken["same"])[4] <= 7
+                assert sorted(taken["other"])[4] <= 10
+
+    run_for(talk(), 60)
 
 
 async def compact_at_once(robin, store):

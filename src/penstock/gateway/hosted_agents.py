@@ -164,7 +164,7 @@ class HostedAgents:
             await self.drop(caller.owner, row.conversation)
         model = self._connect(row, caller, credential)
         tools = await self._tools.list()
-        self._books.forget_read()
+        self._books.forget_read(row.conversation)
         hosted = await asyncio.to_thread(self._assemble, store, row, model, tools)
         self._kept[key] = hosted
         while len(self._kept) > _KEPT:
@@ -176,7 +176,7 @@ class HostedAgents:
         """Brings an agent up to date; returns False where another instance has compacted: then it is made anew."""
         if kept.standing is None or kept.standing.view != standing.view:
             return False
-        self._books.forget_read()
+        self._books.forget_read(row.conversation)
         kept.agent.follow(row, standing)
         return True
 

@@ -32,6 +32,7 @@ __all__ = ["WriteBehindStore"]
 
 _MOST_TOGETHER = 64  # appends in one transaction
 _FRESH_SECONDS = 1.0  # a note that was read is not read again: what others have learned meanwhile can wait
+_HOSTED_FRESH_SECONDS = 30.0  # where the turns say when another instance has written notes of a conversation
 _LEARNED_SECONDS = (
     5.0  # between two writings of what is on no session: all turns of all processes would wait for its rows
 )
@@ -72,15 +73,17 @@ class WriteBehindStore(Store):
         super().__init__(database)
         self._waiting = _Waiting()
         self._indexes = False  # in a worker, those who search have it done
+        self._fresh_seconds = _FRESH_SECONDS
 
     @classmethod
     def beside(cls, store: Store) -> Self:
-        """Returns one over the same connections as another store, for a process that also searches and closes that one.
+        """Returns one over the same connections as another store, for a process that takes turns with others.
 
-        What is appended to it is indexed beside, as in any store.
+        What is appended to it is indexed beside, as in any store. Notes of a conversation are read again after `forget_read`.
         """
         made = cls.__new__(cls)
-        vars(made).update(vars(store), _waiting=_Waiting(), _indexes=True)
+        own = {"_waiting": _Waiting(), "_indexes": True, "_fresh_seconds": _HOSTED_FRESH_SECONDS}
+        vars(made).update(vars(store) | own)
         return made
 
     # The log.
@@ -182,13 +185,15 @@ class WriteBehindStore(Store):
         with waiting.lock:
             if len(waiting.read) >= _MOST_READ:
                 waiting.read.clear()
-            waiting.read[name, key] = now + _FRESH_SECONDS, found
+            waiting.read[name, key] = now + self._fresh_seconds, found
         return found
 
-    def forget_read(self) -> None:
-        """Has notes read anew: another process has written some that matter now."""
+    def forget_read(self, conversation: str) -> None:
+        """Has the notes of a conversation read anew: another process has written some that matter now."""
+        read = self._waiting.read
         with self._waiting.lock:
-            self._waiting.read.clear()
+            for place in [one for one in read if one[1].partition("/")[0] == conversation]:
+                del read[place]
 
     def flush(self) -> None:
         """Writes what waits. Where the store fails, it goes on waiting, and the log says so."""
@@ -240,7 +245,7 @@ class WriteBehindStore(Store):
             with waiting.lock:
                 waiting.usage = rows + waiting.usage
             raise
-        until = time.monotonic() + _FRESH_SECONDS
+        until = time.monotonic() + self._fresh_seconds
         with waiting.lock:
             for place, note in notes.items():
                 if waiting.notes.get(place) is note:

@@ -20,6 +20,7 @@ from penstock.accounts.status import Status
 from penstock.accounts.window import Fill, measure_fill
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role, ToolCall, ToolResult
+from penstock.engine.threads import in_thread
 from penstock.errors import PenstockError, ProviderError
 from penstock.loop.approvals import Approvals  # noqa: TC001 - a struct's field types are read at run time
 from penstock.loop.asking import Asking
@@ -152,7 +153,8 @@ class Agent:
             while steps < most:
                 steps += 1
                 answer = await self._interruptible(self.asking.ask(steps, self.limits.max_output_tokens))
-                self.log(mend_calls(self._dialect.name, answer.wires))
+                # In a thread: other conversations of the same host do not wait for the disk.
+                await in_thread(self.log, mend_calls(self._dialect.name, answer.wires))
                 if not answer.calls:
                     self.asking.tell_ending(answer)
                     reason, what = "done", ""
@@ -188,7 +190,7 @@ class Agent:
         finally:
             open_calls = calls[len(results) :]
             results += [ToolResult(call.id, _NOT_RUN, is_error=True) for call in open_calls]
-            self.log(results_in(self._dialect.name, results), keep_results=True)
+            await in_thread(self.log, results_in(self._dialect.name, results), keep_results=True)
 
     # What hosts ask beside turns.
 
@@ -266,7 +268,8 @@ class Agent:
                 elif isinstance(part, ToolResult):
                     open_calls.pop(part.call_id, None)
         results = [ToolResult(call_id, _NOT_RUN, is_error=True) for call_id in open_calls]
-        self.log(results_in(self._dialect.name, results))
+        if results:
+            self.log(results_in(self._dialect.name, results))
         return len(results)
 
     def _catch_up(self) -> None:

@@ -62,7 +62,8 @@ class Workings:
     """The state of a session: its row, the tip of its log, what was read of it, and what was counted.
 
     `view_key` is the key of the compaction in force, 0 for the bare log, as far as this process knows: another may have
-    compacted since the last `refresh`. `listed_window` is the window that the provider's list of models states for the session's model, where a host knows it.
+    compacted since the last `refresh`. `listed_window` is the window that the provider's list of models states for the
+    session's model, where a host knows it.
     """
 
     def __init__(self, session: Session, row: SessionRow) -> None:

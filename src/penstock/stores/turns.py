@@ -203,13 +203,13 @@ def find_delivery(do: Transaction, session_id: str, name: str) -> Callable[[], D
     """Looks up a delivery; what it returns tells what is known of it, None where there was none of that name."""
     conversation, named = select_conversation(do, session_id)
     known = defer_conversation(do, session_id)
-    known = do.defer(
+    found = do.defer(
         f"{_DELIVERY} WHERE conversation = {conversation} AND name = ?", *named, require_identifier(name)
     )
 
     def read() -> Delivery | None:
         read_conversation(do, session_id, known)
-        return _build_delivery(known.one())
+        return _build_delivery(found.one())
 
     return read
 
