@@ -96,7 +96,8 @@ def open_turn(
         f"FROM conversations WHERE key = {conversation}",
         *named,
     )
-    known = do.defer(f"{_DELIVERY} WHERE conversation = {conversation} AND name = ?", *named, delivery)
+    name = require_identifier(delivery) if delivery else ""
+    known = do.defer(f"{_DELIVERY} WHERE conversation = {conversation} AND name = ?", *named, name)
 
     def read() -> OpenedTurn | None:
         row, _, _ = read_session(do, session_id, session)
