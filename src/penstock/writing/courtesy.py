@@ -195,7 +195,10 @@ def is_courtesy(text: str) -> bool:
     """Returns whether a text says no more than is polite, so that nothing is lost without it. English only."""
     if len(text) > _LONGEST:
         return False
-    words = [word.lower().replace("’", "'") for word in _WORD.findall(text)]
-    return any(word in _POLITE for word in words) and all(
-        word in _POLITE or word in _BESIDE for word in words
-    )
+    is_polite = False
+    for found in _WORD.finditer(text):  # of most texts the first word says that they are none
+        word = found[0].lower().replace("’", "'")
+        is_polite |= word in _POLITE
+        if word not in _POLITE and word not in _BESIDE:
+            return False
+    return is_polite

@@ -37,7 +37,7 @@ _QUOTED = re.compile(
     r"[“„«]([^“”„«»\n]{3,70})[”“»]|‘([^‘’\n]{3,70})’|『([^』\n]{2,70})』|「([^」\n]{2,70})」|`([^`\n]{2,70})`"
 )
 _CALLED = re.compile(r"(?<!\w)([^\W\d]\w++)\(\)")
-_TOKEN = re.compile("[^" + re.escape("".join(map(chr, SEPARATORS))) + "]+")
+_TOKEN = re.compile("[^" + re.escape(SEPARATORS) + "]+")
 _GROUPED = re.compile(r"(?<![\w.,])\d{1,3}(?:[,_\u00a0\u202f]\d{3})+(?![\w,])")
 _EDGES = ".,;:!?()[]{}<>*=|&^%+~$/\\-#@\"'`"
 _SHORTEST_SECRET = 6

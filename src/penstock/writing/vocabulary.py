@@ -30,10 +30,10 @@ from penstock.writing.values import (
     NO_SUBJECT,
     PHRASE,
     QUOTES,
-    SEPARATORS_BUT_END,
     SHORTEST_WORD,
     STEM,
     plain_stem,
+    space_out,
     tokens_of,
     values_in_phrase,
     values_in_token,
@@ -164,7 +164,7 @@ class Vocabulary:
         joined = _END_OF_TEXT.join([*texts, ""])
         if joined.count(END) > len(texts):
             joined = _END_OF_TEXT.join([*(text.replace(END, " ") for text in texts), ""])
-        codes = self._codes_of(joined.translate(SEPARATORS_BUT_END).split())
+        codes = self._codes_of(space_out(joined).split())
         texts_of, numbers, labels = self._values_of(codes)
         words = np.frombuffer(self._tokens.words, np.uint16)[codes]
         plain = np.flatnonzero(words)
@@ -236,8 +236,10 @@ class Vocabulary:
 
     def numbers_of_each(self, groups: Sequence[Sequence[str]]) -> list[list[int]]:
         """Returns for each group of values the numbers of those that were met before."""
-        numbers = iter(self.look_up(value for group in groups for value in group).tolist())
-        return [[n for n in islice(numbers, len(group)) if n != UNKNOWN] for group in groups]
+        distinct = set().union(*groups)
+        looked_up = zip(distinct, self.look_up(distinct).tolist(), strict=True)
+        known = {value: number for value, number in looked_up if number != UNKNOWN}
+        return [[known[value] for value in group if value in known] for group in groups]
 
     def look_up(self, values: Iterable[str]) -> NDArray[np.int32]:
         """Returns the number of each value, UNKNOWN for one that was not met before."""

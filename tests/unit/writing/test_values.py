@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.writing.values import parts_of_paths, plain_words, sub_words, values_in
+from penstock.writing.values import (
+    END,
+    SEPARATORS,
+    parts_of_paths,
+    plain_words,
+    space_out,
+    sub_words,
+    tokens_of,
+    values_in,
+)
 from penstock.writing.vocabulary import Kind, Vocabulary
 
 
@@ -120,3 +129,10 @@ def test_a_path_holds_its_folders_its_ends_and_the_stem_of_its_name():
         [],
     ]
     assert parts_of_paths([]) == []
+
+
+@given(st.text(st.sampled_from([*"ab_/.-", *SEPARATORS, "é", "語", "\u2003", "\ud800", "\U0001f600"])))
+def test_separators_become_spaces_whatever_stands_beside_them(text):
+    spaces = {ord(char): " " for char in SEPARATORS}
+    assert tokens_of(text) == text.translate(spaces).split()
+    assert space_out(text) == text.translate(spaces | {ord(END): END})

@@ -6,6 +6,7 @@ import re
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ from penstock.writing.vocabulary import (
     BUCKETS,
     UNKNOWN,
     Interner,
+    Postings,
     ValueLabel,
     Vocabulary,
     bucket,
@@ -189,3 +191,21 @@ def test_plain_words_are_counted_text_by_text_and_empty_ones_are_not_words():
     found = Vocabulary().find(["Desk lamps, and a desk_lamp", "", "with the lamp4 lamps"])
     assert found.word_counts.tolist() == [2, 0, 1]
     assert found.words.tolist() == [bucket("desk"), bucket("lamps"), bucket("lamps")]
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=20), max_size=8), st.sampled_from([1, 3, 10_000]))
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+def test_owners_of_a_word_are_found_in_the_order_in_which_they_came(pieces, small_piece):
+    postings, expected, owner = Postings(), {word: [] for word in range(10)}, 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(laid_out, "_SMALL_PIECE", small_piece)
+        for words in pieces:
+            owners = np.arange(owner, owner + len(words), dtype=np.int32)
+            postings.add(np.array(words, np.uint16), owners)
+            for word, one in zip(words, owners.tolist(), strict=True):
+                expected[word].append(one)
+            owner += len(words)
+    asked = [7, 2, 9]
+    owners, places = postings.find(np.array(asked, np.uint16))
+    found = {word: owners[places == place].tolist() for place, word in enumerate(asked)}
+    assert found == {word: expected[word] for word in asked}
