@@ -13,11 +13,12 @@ from store_talk import append, raw_message, started
 from penstock.conversation.wire import encode_wire
 from penstock.errors import StoreUnavailable, UnknownSession
 from penstock.recall.passages import INDEX_VERSION
-from penstock.stores import index_keeper, indexing
+from penstock.stores import index_keeper, indexing, searching
 from penstock.stores.index_keeper import IndexKeeper
 from penstock.stores.indexing import add_slice, prepare_slice
 from penstock.stores.searching import SearchFilter
 from penstock.stores.store import open_store
+from penstock.stores.values import NewSession
 
 
 def handles(findings):
@@ -238,6 +239,36 @@ def test_what_stands_in_the_view_is_not_indexed_for_a_search_in_its_conversation
     assert store.count_unindexed() == 1
     assert "m3" in {one for found in store.search("curlew", session_id="s") for one in found.handles}
     assert store.count_unindexed() == 0
+
+
+def test_a_search_in_a_conversation_makes_a_damaged_index_anew(store):
+    """As `penstock doctor --repair` leaves it: nothing waits, and what is there cannot be relied on."""
+    started(store)
+    append(store, "s", "a curlew", "a plover")
+    store.index()
+    age(store, version=0)
+    assert store.count_unsearched("s") == 2
+    assert "m1" in {one for found in store.search("curlew", session_id="s") for one in found.handles}
+    assert store.count_unsearched("s") == 0
+    with store.database.reading() as do:
+        assert do.one("SELECT version FROM index_version") == (INDEX_VERSION,)
+
+
+@pytest.mark.parametrize("most_waiting", [0, 5_000])
+def test_what_a_search_would_miss_is_counted_without_what_the_asker_sees(store, monkeypatch, most_waiting):
+    monkeypatch.setattr(searching, "_MOST_WAITING", most_waiting)
+    started(store)
+    started(store, "other")
+    append(store, "s", "a curlew", "a plover", "a heron")
+    append(store, "other", "a gull")
+    assert store.count_unsearched("s") == 3
+    assert store.count_unsearched("s", {1, 2}) == 1
+    assert store.count_unsearched("s", {0, 1, 2}) == 0
+    store.branch("s", 2, NewSession(id="b", at=3.0))
+    append(store, "b", "a tern")
+    assert store.count_unsearched("b") == 3
+    store.index()
+    assert store.count_unsearched("s") == 0
 
 
 def call(name, number, **arguments):

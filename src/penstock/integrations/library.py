@@ -109,6 +109,10 @@ class Library:
             found.sort(key=lambda one: -one.score)
         return [self._name(one) for one in found[: wish.hits]]
 
+    def count_unsearched(self) -> int:
+        """Returns how many messages of the store a search misses so far, because they are still to be indexed."""
+        return self._store.count_unindexed()
+
     def describe(self, handle: str) -> HistoryPlace:
         """Returns what the handle stands for. Raises UnknownHandle."""
         row, inner = self._part(handle)

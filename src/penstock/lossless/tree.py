@@ -166,6 +166,10 @@ class NodeHistory:
             inside=inside,
         )
 
+    def count_unsearched(self) -> int:
+        """Returns how many messages a search misses so far, because they are still to be indexed."""
+        return sum(history.count_unsearched() for history in self._histories)
+
     def entities(self) -> Sequence[EntityState]:
         """Returns what is known of each entity, where it is known from the later message, the newest first."""
         newest: dict[tuple[str, str], EntityState] = {}

@@ -59,6 +59,9 @@ class History(Protocol):
     def search(self, query: str, wish: Wish) -> Sequence[Finding]:
         """Returns the best findings, never of what stands in the view."""
 
+    def count_unsearched(self) -> int:
+        """Returns how many messages a search misses so far, because they are still to be indexed."""
+
     def describe(self, handle: str) -> HistoryPlace:
         """Returns what the handle stands for."""
 

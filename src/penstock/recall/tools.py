@@ -66,6 +66,7 @@ _MOST_PER_TOKEN = 4  # characters of a page for a token of the budget, at first
 _LONGEST_NAME = 120  # characters of a title
 _LAST_TIME = 253_402_300_799  # the end of the year 9999
 
+_STILL_INDEXING = "Nothing so far: earlier messages are still being indexed. Search again in a moment."
 _NOTHING_FOUND = "Nothing earlier has these words. Try others, or a name, path or number that stood there."
 _LEAST_SHOWN = 12  # characters of a name or a state
 _TOLD_IN_FULL = 3  # entities: of more, only how they are now
@@ -164,9 +165,12 @@ class _Desk(msgspec.Struct, frozen=True):
         found = self.history.search(str(wanted.query), Wish(hits=hits, characters=characters))
         several = len({finding.session for finding in found}) > 1
         entries = [self._write_entry(finding, named=several) for finding in found]
+        unsearched = self.history.count_unsearched()
+        missing = {"not_searched_yet": unsearched} if unsearched else {}
         if not entries:
-            return self._choose_fitting([{"found": [], "hint": _NOTHING_FOUND}])
-        return self._choose_fitting(_list_fewer(entries))
+            hint = _STILL_INDEXING if missing else _NOTHING_FOUND
+            return self._choose_fitting([{"found": [], **missing, "hint": hint}])
+        return self._choose_fitting({**one, **missing} for one in _list_fewer(entries))
 
     def describe(self, wanted: DescribeHistory) -> str:
         place = self.history.describe(read_handle(wanted.handle))

@@ -10,7 +10,7 @@ import msgspec
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.handles import HandleKind, explain_range, name_message, parse_handle
 from penstock.conversation.pairing import calls_by_id
-from penstock.conversation.view import Handoff, Kept
+from penstock.conversation.view import Handoff, Kept, fold
 from penstock.conversation.wire import parse_json
 from penstock.errors import UnknownHandle
 from penstock.recall.history import HistoryPlace
@@ -88,6 +88,14 @@ class SessionHistory:
         others = self._search_others(query, wish)
         room = max(wish.hits - len(own), wish.hits // _OF_OTHERS)
         return [*own[: wish.hits - min(room, len(others))], *others[:room]]
+
+    def count_unsearched(self) -> int:
+        """Returns how many messages of the conversation a search misses so far: those in the view are not meant."""
+        newest = self._store.newest_compaction(self.session_id)
+        length = self._store.log_tip(self.session_id).length
+        pieces = fold(length, newest.compaction if newest is not None else None)
+        whole = {piece.position for piece in pieces if isinstance(piece, Kept)}
+        return self._store.count_unsearched(self.session_id, whole)
 
     def describe(self, handle: str) -> HistoryPlace:
         """Returns what the handle stands for. Raises UnknownHandle."""

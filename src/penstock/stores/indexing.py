@@ -60,6 +60,7 @@ __all__ = [
     "count_waiting",
     "find_owners",
     "is_current",
+    "is_damaged",
     "prepare_slice",
     "prepare_vectors",
     "read_sources",
@@ -142,6 +143,12 @@ class Within:
     def path(path: str) -> str:
         """Returns the term of calls that name a file, by its path or the end of it, and of their results."""
         return f"«p{path.casefold().replace(chr(92), '/').strip('/')}"
+
+
+def is_damaged(do: Transaction) -> bool:
+    """Returns whether the index was found to be damaged, and waits to be made from nothing."""
+    row = do.one("SELECT version FROM index_version")
+    return row is not None and row[0] == _DAMAGED
 
 
 def is_current(do: Transaction) -> bool:
@@ -227,10 +234,9 @@ def add_slice(do: Transaction, ready: IndexSlice) -> int:
 def count_waiting(do: Transaction, conversation: int | None = None) -> int:
     """Returns how many sources are to be indexed, in all or of those that a conversation brought.
 
-    Where an index has to be made from nothing, that is all of them. Sources that are only indexed anew can be found, and are not counted.
+    Where the index is damaged, that is all of them. Sources that are only indexed anew can be found, and are not counted.
     """
-    row = do.one("SELECT version FROM index_version")
-    if row is None or row[0] == _DAMAGED:
+    if is_damaged(do):
         tables = ("messages", "compactions", "results")
         return sum(require_row(do.one(f"SELECT count(*) FROM {table}"))[0] for table in tables)
     if conversation is None:

@@ -31,9 +31,10 @@ from penstock.stores.indexing import (
     Within,
     count_waiting,
     find_owners,
+    is_damaged,
     read_sources,
 )
-from penstock.stores.rows import cut_batches, find_stretches
+from penstock.stores.rows import cut_batches, find_stretches, read_log_tip
 from penstock.stores.schema import MESSAGE, RESULT, SUMMARY
 from penstock.writing.reading import Speaker
 
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from penstock.recall.ranking import Hit
     from penstock.stores.database import Row, Transaction
 
-__all__ = ["SearchFilter", "SearchQuery", "SearchScope", "find_shown_summaries", "lacks_index", "search"]
+__all__ = ["SearchFilter", "SearchQuery", "SearchScope", "count_lacking", "find_shown_summaries", "search"]
 
 _MOST_TERMS = 96  # of a query that are looked up at all
 _COUNTED = 20_000  # passages with a term: how rare it is, is estimated beyond
@@ -57,7 +58,7 @@ _TAKEN = 3_000  # passages with a term that are looked at: the newest
 _TOGETHER = 1_000  # passages with two terms that are both very common
 _COMMON_TERMS = 4  # the strongest of these are looked up in pairs
 _MOST_COMPARED = 50_000  # messages, the newest, whose vectors are compared with a query
-_NEWEST_WAITING = 5_000  # sources among which those are looked for that a search needs
+_MOST_WAITING = 5_000  # sources that are all looked at for those that a search needs
 _FILTERED_AT_ONCE = 400  # passages whose times are looked up together
 _SPEAKERS = {
     "user": (Speaker.USER, Speaker.HARNESS),
@@ -131,33 +132,39 @@ class _Spot(msgspec.Struct, frozen=True, gc=False):
     at: float
 
 
-def lacks_index(do: Transaction, scope: SearchScope | None) -> bool:
-    """Returns whether something waits to be indexed that the search could find.
+def count_lacking(do: Transaction, scope: SearchScope | None) -> int:
+    """Returns how many messages, summaries and results wait to be indexed that the search could find.
 
-    Messages that stand whole in the view need not be: the asker sees them.
+    Messages that stand whole in the view need not be indexed: the asker sees them.
     """
-    if not count_waiting(do):
-        return False
-    if scope is None:
-        return True
+    waiting = count_waiting(do)
+    if not waiting or scope is None:
+        return waiting
+    if is_damaged(do):
+        return read_log_tip(do, scope.conversation).length - len(scope.hidden)
     parts = find_stretches(do, scope.conversation)
     keys = sorted({scope.conversation, *(part for part, _, _ in parts)})
     marks = ", ".join("?" * len(keys))
     others = do.rows(
         f"SELECT kind, source FROM unindexed WHERE kind <> 0 AND conversation IN ({marks})", *keys
     )
-    if any(kind != SUMMARY or source not in scope.hidden_summaries for kind, source in others):
-        return True
-    waiting = do.rows(
-        "SELECT e.conversation, e.position FROM (SELECT source FROM unindexed WHERE kind = 0 ORDER BY kind, source DESC LIMIT ?) u "
-        f"JOIN entries e ON e.message = u.source WHERE e.conversation IN ({marks})",
-        *(_NEWEST_WAITING, *keys),
-    )
-    return any(
-        position not in scope.hidden
-        for conversation, position in waiting
-        if any(part == conversation and low <= position < high for part, low, high in parts)
-    )
+    lacking = sum(kind != SUMMARY or source not in scope.hidden_summaries for kind, source in others)
+    if waiting <= _MOST_WAITING:  # the limit has a planner begin with what waits, however long the log is
+        places = do.rows(
+            "SELECT e.conversation, e.position FROM (SELECT source FROM unindexed WHERE kind = 0 LIMIT ?) u "
+            f"JOIN entries e ON e.message = u.source WHERE e.conversation IN ({marks})",
+            *(_MOST_WAITING, *keys),
+        )
+    else:
+        places = do.rows(
+            f"SELECT e.conversation, e.position FROM entries e WHERE e.conversation IN ({marks}) "
+            "AND EXISTS (SELECT 1 FROM unindexed u WHERE u.kind = 0 AND u.source = e.message)",
+            *keys,
+        )
+    for conversation, position in places:
+        if position not in scope.hidden:
+            lacking += any(part == conversation and low <= position < high for part, low, high in parts)
+    return int(lacking)
 
 
 def search(do: Transaction, asked: SearchQuery) -> list[Finding]:

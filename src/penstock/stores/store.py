@@ -79,8 +79,8 @@ from penstock.stores.searching import (
     SearchFilter,
     SearchQuery,
     SearchScope,
+    count_lacking,
     find_shown_summaries,
-    lacks_index,
     search,
 )
 from penstock.stores.turns import (
@@ -582,6 +582,11 @@ class Store:
         with self._reading() as do:
             return self._keeper.count_waiting(do, embedder)
 
+    def count_unsearched(self, session_id: str, hidden: Collection[int] = ()) -> int:
+        """Returns how many of these a search in a session's conversation, without the positions in `hidden`, would miss now."""
+        with self._reading() as do:
+            return count_lacking(do, self._find_scope(do, session_id, hidden))
+
     def search(  # noqa: PLR0913  # all but the first two by name
         self,
         query: str,
@@ -603,18 +608,16 @@ class Store:
         caught_up = False
         while True:
             with self._reading() as do:
-                scope = None
-                if (
-                    session_id is not None
-                ):  # anew each time: the session may be deleted while the index catches up
-                    conversation, _ = find_conversation(do, session_id)
-                    scope = SearchScope(
-                        conversation, frozenset(hidden), find_shown_summaries(do, conversation)
-                    )
-                if caught_up or not (embedder is not None or lacks_index(do, scope)):
+                # Anew each time: the session may be deleted while the index catches up.
+                scope = None if session_id is None else self._find_scope(do, session_id, hidden)
+                if caught_up or not (embedder is not None or count_lacking(do, scope)):
                     return search(do, SearchQuery(query, wish or Wish(), scope, redact, embedder, within))
             self._keeper.catch_up(None if scope is None else scope.conversation, embedder)
             caught_up = True
+
+    def _find_scope(self, do: Transaction, session_id: str, hidden: Collection[int]) -> SearchScope:
+        conversation, _ = find_conversation(do, session_id)
+        return SearchScope(conversation, frozenset(hidden), find_shown_summaries(do, conversation))
 
     # Upkeep.
 

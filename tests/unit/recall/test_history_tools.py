@@ -126,6 +126,19 @@ class TestSearch:
         assert [entry.get("session") for entry in entries] == (["a", "b"] if named else [None, None])
         assert all((entry.get("title") == "Quay") is named for entry in entries)
 
+    @pytest.mark.parametrize("query", ["export job took", "quicksilver"])
+    def test_what_is_not_searched_yet_is_told(self, query):
+        class Indexing(MemoryHistory):
+            def count_unsearched(self):
+                return 1_200
+
+        history = Indexing()
+        history.add(1, Message(Role.USER, (Text("the export job took 12 s"),), origin={}))
+        answered = ask("history_search", {"query": query}, history)
+        assert answered["not_searched_yet"] == 1_200
+        assert bool(answered["found"]) == (query != "quicksilver")
+        assert answered["found"] or "indexed" in answered["hint"]
+
     def test_nothing_found_says_what_to_try(self):
         assert "Try" in ask("history_search", {"query": "quicksilver"})["hint"]
 
@@ -347,6 +360,9 @@ class Sprawling:
     """A history whose every field is far too long."""
 
     LONG = "🧊漢\ud800 \n" * 3_000
+
+    def count_unsearched(self):
+        return 10**12
 
     def search(self, query, wish):
         return [

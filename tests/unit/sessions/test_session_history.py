@@ -11,6 +11,7 @@ import penstock
 from penstock.errors import UnknownHandle
 from penstock.recall import Wish
 from penstock.settings import RecallSettings, Settings
+from penstock.stores.index_keeper import IndexKeeper
 from penstock.stores.store import open_store
 from penstock.stores.values import StoredResult
 
@@ -40,6 +41,18 @@ def session():
 
 def test_before_a_compaction_everything_is_in_the_view(session):
     assert session.search("staging database port") == []
+
+
+def test_an_agent_is_told_how_much_is_not_searched_yet(session, monkeypatch):
+    session.compact(target_tokens=3_000)
+    monkeypatch.setattr(IndexKeeper, "catch_up", lambda *_: None)  # others keep the store busy
+    answer = json.loads(session.handle_tool_call("history_search", {"query": "value_3_7"}))
+    in_view = sum(number > 0 for number in session.workings.read_standing().view.numbers)
+    assert answer["not_searched_yet"] == len(session) - in_view
+    session.store.index()
+    assert "not_searched_yet" not in json.loads(
+        session.handle_tool_call("history_search", {"query": "value_3_7"})
+    )
 
 
 def test_what_left_the_view_is_found_and_read(session):
