@@ -92,7 +92,7 @@ def find_origin(store: Store, messages: Sequence[bytes]) -> HandoverOrigin | Non
 
 def keep_origin(store: Store, conversation: str, origin: HandoverOrigin) -> None:
     """Keeps where a conversation comes from."""
-    store.put_note(_ORIGIN, conversation, msgspec.json.encode(origin))
+    store.put_note(_ORIGIN, conversation, msgspec.json.encode(origin), session_id=conversation)
 
 
 def read_origin(store: Store, conversation: str) -> HandoverOrigin | None:
@@ -104,7 +104,8 @@ def read_origin(store: Store, conversation: str) -> HandoverOrigin | None:
 def keep_handover(store: Store, conversation: str, receipt: HandedOver) -> None:
     """Keeps the receipt of a handoff that a client was given."""
     known = read_handovers(store, conversation)[-_MOST_KEPT:]
-    store.put_note(_HANDED_OVER, conversation, msgspec.json.encode([*known, receipt]))
+    kept = msgspec.json.encode([*known, receipt])
+    store.put_note(_HANDED_OVER, conversation, kept, session_id=conversation)
 
 
 def read_handovers(store: Store, conversation: str) -> list[HandedOver]:

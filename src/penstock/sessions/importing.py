@@ -204,7 +204,7 @@ def _count_shared(standing: Sequence[str], ids: Sequence[str]) -> int:
 
 def _sign(store: Store, row: SessionRow, recorded: RecordedConversation) -> None:
     """Note where the conversation comes from, so that more of the same finds it."""
-    store.put_note(_NOTE, row.conversation, _write_signature(recorded))
+    store.put_note(_NOTE, row.conversation, _write_signature(recorded), session_id=row.conversation)
 
 
 def _is_same(store: Store, row: SessionRow, recorded: RecordedConversation) -> bool:
@@ -241,7 +241,8 @@ def _append(store: Store, session_id: str, prepared: _Adoptee, start: int) -> No
     """Append the messages from `start` on, each with its own time, and book what their requests used."""
     session = store.session(session_id)
     # However old what was said is, it was used now.
-    store.put_note(LAST_USED, session.conversation, str(prepared.now).encode())
+    name = session.conversation
+    store.put_note(LAST_USED, name, str(prepared.now).encode(), session_id=name)
     last = session.started if start == 0 else prepared.written
     times: list[float] = []
     for one in prepared.recorded.messages:

@@ -194,7 +194,7 @@ def _read_kept(store: Store, name: str) -> LiveQuality | None:
 
 def _keep(store: Store, name: str, quality: LiveQuality) -> None:
     try:
-        store.put_note(_NOTE, name, msgspec.json.encode(quality))
+        store.put_note(_NOTE, name, msgspec.json.encode(quality), session_id=name.partition("/")[0])
     except StoreError:  # a store that can only be read, or is full: it is counted again the next time
         return
 

@@ -18,7 +18,9 @@ from tests.unit.transfer.recorded_files import (
 from penstock.conversation.wire import encode_wire
 from penstock.measure.usage import Usage
 from penstock.sessions import importing as adopting
+from penstock.sessions import quality
 from penstock.sessions.exporting import export_conversation
+from penstock.sessions.handovers import HandedOver, HandoverOrigin, keep_handover, keep_origin
 from penstock.sessions.importing import BRANCHED, GROWN, KNOWN, NEW, WITHOUT_PARENT, adopt_conversation
 from penstock.sessions.session import Session
 from penstock.settings import Settings
@@ -309,3 +311,18 @@ def test_the_source_is_not_the_name_of_another(store):
     assert SESSION in json.dumps(codex_rollout())
     assert claude[0].session != codex[0].session
     assert codex[0].outcome == NEW
+
+
+def test_nothing_is_noted_on_a_conversation_that_was_deleted_meanwhile(store):
+    """An import, a handoff or a judgement that is under way when its conversation is deleted leaves nothing behind."""
+    (done,) = take(store, claude_session())
+    row = store.session(done.session)
+    (recorded,) = read_recorded(lines(claude_session())).conversations
+    store.delete(done.session)
+    adopting._sign(store, row, recorded)
+    keep_origin(store, row.conversation, HandoverOrigin("another", 3, 1))
+    receipt = HandedOver(created=NOW, client="", messages=3, tokens_before=9, tokens_after=4)
+    keep_handover(store, row.conversation, receipt)
+    quality._keep(store, f"{row.conversation}/1", quality.LiveQuality())
+    with store.database.reading() as do:
+        assert do.rows("SELECT name FROM notes WHERE key = ? OR key LIKE ?", row.conversation, "%/1") == []
