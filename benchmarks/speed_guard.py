@@ -14,6 +14,7 @@ import penstock
 from benchmarks.clock import Times, json_seconds, note, timed
 from benchmarks.generate import many_messages
 from benchmarks.report import Figure, Limit, Table
+from benchmarks.speed import warm
 from penstock.engine.compress import new_notebook
 from penstock.settings import Settings
 
@@ -32,6 +33,7 @@ Chat = list[dict[str, Any]]
 
 def guard() -> list[Table]:
     note("speed: the guard")
+    warm()
     messages = many_messages(MANY + 3 * RUNS * NEW, BYTES_PER_MESSAGE * (MANY + 3 * RUNS * NEW))
     ends = iter([_end_before(messages, MANY + step * NEW) for step in range(3 * RUNS)])
     data = json.dumps(messages[:MANY]).encode()
@@ -41,6 +43,7 @@ def guard() -> list[Table]:
     first = timed(engine.compress, lambda: seen, 1)
     again = timed(engine.compress, lambda: messages[: next(ends)], RUNS)
     parsed = timed(engine.compress, lambda: json.loads(json.dumps(messages[: next(ends)])), RUNS)
+    beyond = timed(penstock.ContextCompressor(WINDOW_TOKENS).compress, lambda: _go_beyond_ascii(seen), 1)
     engine.estimate(messages[:MANY])
     appended = timed(lambda end: engine.estimate(messages[: end + NEW], unchanged=end), lambda: MANY, 1)
     opening, estimate = zip(*(_count_calls(messages, many) for many in (FEW, MANY)), strict=True)
@@ -50,6 +53,10 @@ def guard() -> list[Table]:
 
     rows: tuple[tuple[str, Figure], ...] = (
         (f"first compaction of {MANY:,} messages / json.loads", ratio(first)),
+        (
+            "the same with a character beyond ASCII in each text / without",
+            Figure(beyond.cpu / first.cpu, "×"),
+        ),
         (f"next, {NEW} more messages, the same objects / json.loads", ratio(again)),
         (f"next, {NEW} more messages, parsed anew / json.loads", ratio(parsed)),
         (f"estimate after an append of {NEW} / json.loads", ratio(appended)),
@@ -63,6 +70,16 @@ def guard() -> list[Table]:
         ),
     )
     return [Table("guard", "Guard of speed", ("what", "measured (floor)"), rows)]
+
+
+def _go_beyond_ascii(messages: Chat) -> Chat:
+    """Returns the messages with such a character at the end of each text: a block of text is seldom without one."""
+    return [
+        message | {"content": message["content"] + " →"}
+        if isinstance(message.get("content"), str)
+        else message
+        for message in messages
+    ]
 
 
 def _end_before(messages: Chat, end: int) -> int:

@@ -23,7 +23,7 @@ from penstock.writing.reading import Index, Reader, Reading
 from penstock.writing.transcript import Landmarks, Transcript, count_same, find_landmarks
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from penstock.conversation.dialects.base import Dialect
     from penstock.measure.tokens import Tokenizer
@@ -275,22 +275,25 @@ class Notebook:
             for message in messages[same:]
         ]
         unknown = [place for place in range(same, len(messages)) if found[place] is None]
-        self._remember([messages[place] for place in unknown])
-        for place in unknown:
-            found[place] = self._by_content[_content_key(messages[place])]
+        by_key = {place: _content_key(messages[place]) for place in unknown}
+        self._remember({key: messages[place] for place, key in by_key.items()})
+        for place, key in by_key.items():
+            found[place] = self._by_content[key]
         if len(held) > 2 * len(decoded):
             held.clear()
+        learned = {id(messages[place]): found[place] for place in unknown}
         for message in decoded[same if messages is decoded else 0 :]:
-            if id(message) not in held and (read := self._by_content.get(_content_key(message))) is not None:
+            if id(message) in held:
+                continue
+            read = learned.get(id(message)) or self._by_content.get(_content_key(message))
+            if read is not None:
                 held[id(message)] = (message, read)
         self._learned = (messages, [one for one in found if one is not None])
         return self._learned[1]
 
-    def _remember(self, messages: Sequence[Message]) -> None:
-        """Weighs what is new, all of it together."""
-        fresh = {
-            key: message for message in messages if (key := _content_key(message)) not in self._by_content
-        }
+    def _remember(self, messages: Mapping[Hashable, Message]) -> None:
+        """Weighs what is new of these messages, which are given by their content, all of it together."""
+        fresh = {key: message for key, message in messages.items() if key not in self._by_content}
         weights = weigh(list(fresh.values()), self.tokenizer)
         self._by_content.update(zip(fresh, map(_Known, weights), strict=True))
 

@@ -592,7 +592,8 @@ class Index:
         self.last_source[distinct] = sources  # in order, so that the latest stays; and so below
         speakers = np.minimum(np.array([source.speaker for source in fresh], np.int64), Speaker.SYSTEM)
         speaker = np.repeat(speakers, sizes)
-        np.add.at(self.by_speaker, (distinct, speaker), 1)
+        # Counted in one dimension: with two indices a row, this takes eighty times as long.
+        np.add.at(self.by_speaker.reshape(-1), distinct * _VOICES + speaker, np.ones(len(distinct), np.int32))
         told = speaker == Speaker.RESULT
         np.minimum.at(self.first_result, distinct[told], sources[told])
         self.last_result[distinct[told]] = messages[told]

@@ -18,8 +18,8 @@ import re
 from array import array
 from collections import Counter, defaultdict
 from enum import IntEnum, IntFlag
-from itertools import accumulate, count, islice
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import count, islice
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -113,6 +113,7 @@ for _label, _words in _LABEL_WORDS.items():
     for _word in _words.split():
         _LABELS[_word] = _LABELS.get(_word, 0) | _label
 
+_Number = TypeVar("_Number", np.int32, np.int64)
 UNKNOWN = -1
 _LABEL_BITS = 7
 IS_KEY = 1 << _LABEL_BITS  # beside the labels: the value names others in JSON
@@ -223,7 +224,8 @@ class Vocabulary:
         labels, words = _describe(laid) if laid is not None else _describe_each(fresh)
         tokens.labels.frombytes(labels.tobytes())
         tokens.words.frombytes(words.tobytes())
-        tokens.first.extend(islice(accumulate(counts, initial=tokens.first[-1]), 1, None))
+        ends = np.cumsum(counts, dtype=np.intc) + np.intc(tokens.first[-1])
+        tokens.first.frombytes(ends.tobytes())
         interned = self._interner.intern(np.fromiter(map(hash, values), np.int64, len(values)))
         tokens.held.frombytes(interned.numbers.astype(np.intc).tobytes())
         if len(interned.fresh):
@@ -261,7 +263,7 @@ class Vocabulary:
         phrases = {
             value for text in texts for phrase in PHRASE.findall(text) for value in values_in_phrase(phrase)
         }
-        return np.union1d(np.array(known, np.int32), self.numbers_of(others | phrases))
+        return sort_distinct(np.concatenate([np.array(known, np.int32), self.numbers_of(others | phrases)]))
 
     def kinds(self) -> NDArray[np.int8]:
         """Returns the `Kind` of each value, by its number."""
@@ -671,7 +673,7 @@ def holds_each(ordered: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArra
     return found
 
 
-def sort_distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+def sort_distinct(numbers: NDArray[_Number]) -> NDArray[_Number]:
     """Returns each number once, in order. Sorting beats `np.unique` by far on lists with many repeats."""
     ordered = np.sort(numbers)
     fresh = np.ones(len(ordered), np.bool_)

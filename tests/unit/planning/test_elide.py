@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 
 import pytest
+from benchmarks.generate import coding_session
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import penstock
 from penstock.conversation.message import Image, Message, Role, Text, ToolCall, ToolResult
 from penstock.conversation.pairing import calls_by_id
 from penstock.engine.compress import CompressRequest, compress_list
 from penstock.measure.tokens import tokenizer_for
+from penstock.planning import plan
 from penstock.planning.elide import Elider
 from penstock.redaction import Redactor, Secret
 from penstock.writing.stubs import clip
@@ -197,3 +200,24 @@ def test_a_call_id_that_was_used_twice_means_the_later_call():
     first, second = ToolCall("c1", "read_file", "{}"), ToolCall("c1", "grep", "{}")
     messages = [Message(Role.ASSISTANT, (first,)), Message(Role.ASSISTANT, (second,))]
     assert calls_by_id(messages) == {"c1": second}
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses", "anthropic", "sharegpt"])
+def test_eliding_leaves_no_less_than_the_bound_by_which_it_is_not_tried(monkeypatch, dialect):
+    bounds, totals = [], []
+    bound, sizes = plan._Planner._least_elided, plan._Planner._sizes
+
+    def note_bound(planner, layout):
+        bounds.append(bound(planner, layout))
+        return 0
+
+    def note_total(planner, rewritten):
+        totals.append(sum(found := sizes(planner, rewritten)))
+        return found
+
+    monkeypatch.setattr(plan._Planner, "_least_elided", note_bound)
+    monkeypatch.setattr(plan._Planner, "_sizes", note_total)
+    penstock.compress(coding_session(20_000, 4, dialect), target_tokens=12_000, dialect=dialect)
+    assert len(bounds) == 1
+    assert totals
+    assert 0 < bounds[0] <= totals[0]
