@@ -29,8 +29,7 @@ from penstock.measure.prices import Unknown, price_of
 from penstock.measure.wording import pluralise
 from penstock.planning.economics import Caching, PriceTerms, terms_of
 from penstock.replay.bills import Case, course_of
-from penstock.replay.lookups import PLACES, Lookups, look_up
-from penstock.replay.needles import Recalled
+from penstock.replay.needles import PLACES, Lookups, Recalled, look_up
 from penstock.replay.policies import GATED, POLICIES, RULE, PolicyOutcome, compare, has_room
 from penstock.replay.traces import Trace, read_stored_trace, read_traces, turns_of
 from penstock.transfer.reading import read_recorded

@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 
 from penstock.cli.parser import build_parser
-from penstock.cli.trajectory_options import run_of
+from penstock.cli.trajectories import read_run
 
 PIECES = (("in.jsonl",), ("out.jsonl",), ("--workers", "2"), ("--system-note",), ("--per-turn", "mask"))
 
@@ -51,12 +51,12 @@ def test_what_is_too_much_or_unknown_is_told_in_one_line(words, told, capsys):
 
 
 def test_the_words_of_the_note_are_an_option_and_may_stand_in_a_file(tmp_path):
-    assert run_of(parsed("in.jsonl", "out.jsonl")).job.options.note == ""
-    typed = run_of(parsed("in.jsonl", "out.jsonl", "--note-text", "Turns were cut."))
+    assert read_run(parsed("in.jsonl", "out.jsonl")).job.options.note == ""
+    typed = read_run(parsed("in.jsonl", "out.jsonl", "--note-text", "Turns were cut."))
     assert typed.job.options.note == "Turns were cut."
     options = tmp_path / "options.yaml"
     options.write_text("note_text: Turns were merged.\n", encoding="utf-8")
     assert (
-        run_of(parsed("in.jsonl", "out.jsonl", "--config", str(options))).job.options.note
+        read_run(parsed("in.jsonl", "out.jsonl", "--config", str(options))).job.options.note
         == "Turns were merged."
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.conversation.dialects import dialect_named
-from penstock.replay.lookups import PLACES, Lookups, look_up
+from penstock.replay.needles import PLACES, Lookups, look_up
 
 FILLER = "The harbour master counts the ships that come in and writes each of them down. " * 12
 
