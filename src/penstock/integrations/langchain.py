@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core import messages as native
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.tools import StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.config import get_config
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["MessageTranslator", "PenstockMiddleware"]
 
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
-# A message lists its calls beside these.
-_CALL_BLOCKS = ("tool_use", "tool_call", "function_call", "input_json_delta")
+_CALL_BLOCKS = ("tool_use", "tool_call", "function_call", "input_json_delta")  # calls, once more
 
 
 class MessageTranslator(ChatTranslator[BaseMessage]):
@@ -46,22 +45,20 @@ class MessageTranslator(ChatTranslator[BaseMessage]):
 
     def read_message(self, message: BaseMessage) -> ChatMessageParts:
         """Returns what the message says; calls that stand in its content, too, are read once."""
-        role = _ROLES.get(message.type, "user")
+        role, answers = _ROLES.get(message.type, "user"), getattr(message, "tool_call_id", None)
         content: Any = message.content
         if not isinstance(content, str):
             blocks = (write_text(block) if isinstance(block, str) else block for block in content)
             content = [block for block in blocks if not _is_call(block)]
-        if isinstance(message, ToolMessage):
-            return ChatMessageParts(role, content, answers=message.tool_call_id)
         calls = [*message.tool_calls, *message.invalid_tool_calls] if isinstance(message, AIMessage) else ()
         told = [(call["id"] or "", call["name"] or "", call["args"]) for call in calls]
-        return ChatMessageParts(role, content, told)
+        return ChatMessageParts(role, content, told, answers)
 
     def make_message(self, told: ChatMessageParts) -> BaseMessage:
         """Returns a message with an id of its own, marked as LangChain marks summaries."""
         fresh: dict[str, Any] = {"id": str(uuid.uuid4()), "additional_kwargs": {"lc_source": "summarization"}}
         if told.role == "tool":
-            return ToolMessage(told.content, tool_call_id=told.answers, **fresh)
+            return native.ToolMessage(told.content, tool_call_id=told.answers, **fresh)
         if told.role == "assistant":
             calls = [{"id": call, "name": tool, "args": args} for call, tool, args in told.calls]
             return AIMessage(told.content, tool_calls=calls, **fresh)
@@ -74,8 +71,11 @@ class MessageTranslator(ChatTranslator[BaseMessage]):
         calls = [{**call, "args": arguments[call["id"] or ""]} for call in original.tool_calls]
         if not isinstance(original.content, str):
             said = [content] if isinstance(content, str) and content else content
-            inside = (block for block in original.content if _is_call(block))
-            content = [*said, *(_rewrite_call(block, arguments) for block in inside)]
+            inside: list[Any] = [block for block in original.content if _is_call(block)]
+            for place, call in enumerate(inside):
+                if "input" in call:
+                    inside[place] = {**call, "input": arguments.get(call.get("id"), call["input"])}
+            content = [*said, *inside]
         return original.model_copy(update={"content": content, "tool_calls": calls})
 
 
@@ -119,9 +119,7 @@ class PenstockMiddleware(AgentMiddleware[Any, Any, Any]):
             request.messages,
             model=str(getattr(request.model, "model_name", "") or getattr(request.model, "model", "") or ""),
             system=request.system_message and request.system_message.text,
-            tools=[
-                tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in request.tools
-            ],
+            tools=[one if isinstance(one, dict) else convert_to_openai_tool(one) for one in request.tools],
         )
 
     def _make_tool(self, tool: RecallTool) -> StructuredTool:
@@ -135,9 +133,8 @@ class PenstockMiddleware(AgentMiddleware[Any, Any, Any]):
 def _replace(fitted: FittedMessages[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
     if fitted.receipt is not None:
         runtime.stream_writer({"penstock": fitted.receipt.to_dict()})
-    if not fitted.changed:
-        return None
-    return {"messages": [native.RemoveMessage(id=REMOVE_ALL_MESSAGES), *fitted.messages]}
+    messages = [native.RemoveMessage(id=REMOVE_ALL_MESSAGES), *fitted.messages]
+    return {"messages": messages} if fitted.changed else None
 
 
 def _read_thread() -> str | None:
@@ -153,9 +150,3 @@ def _read_thread() -> str | None:
 
 def _is_call(block: Any) -> bool:
     return isinstance(block, dict) and block.get("type") in _CALL_BLOCKS
-
-
-def _rewrite_call(block: Any, arguments: dict[str, Any]) -> Any:
-    """Returns a call inside a content with the arguments that it has now."""
-    known = "input" in block and block.get("id") in arguments
-    return {**block, "input": arguments[block["id"]]} if known else block

@@ -53,9 +53,9 @@ class ConverseTranslator(PartsTranslator[dict[str, Any], dict[str, Any]]):
                 return self.write_text(json_text(value))
             case {"toolUse": {"toolUseId": call, "name": tool, "input": arguments}}:
                 return self.write_call(call, tool, arguments)
-            case {"toolResult": {"toolUseId": call, "content": content, **rest}}:
-                failed = rest.get("status") == "error"
-                return self.write_result(call, self.write_parts(content), failed=failed)
+            case {"toolResult": {"toolUseId": call, "content": content} as result}:
+                told = self.write_parts(content)
+                return self.write_result(call, told, failed=result.get("status") == "error")
             case {"reasoningContent": {"reasoningText": thought}}:
                 return self.write_thinking(thought.get("text"), thought.get("signature"))
             case {"image": {"format": kind, "source": {"bytes": data}}}:
