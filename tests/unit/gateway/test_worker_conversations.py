@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
+import tracemalloc
 
 import pytest
 
@@ -551,6 +553,46 @@ def test_what_was_not_used_for_long_makes_room(settings, url):
     assert back.conversation == first.conversation
     assert left == 0
     assert logs(url) == {first.conversation: one, second.conversation: two}
+
+
+@pytest.mark.outside
+def test_memory_does_not_grow_with_the_number_of_orders(settings):
+    """What a worker holds is bounded: conversations come, go on, report and are let go, and nothing of them stays.
+
+    Resident memory says little about that: it goes on rising for a while, as what is free comes in smaller pieces.
+    """
+
+    async def converse(conversations, name):
+        messages = talk(8, name=name)
+        opened = await conversations.carry_out(opening(messages[:5]))
+        for length in range(5, len(messages), 2):
+            used = TakeUsage(
+                conversation=opened.conversation, usages=(Usage(input_tokens=900),), sent_tokens=900
+            )
+            new = messages[length : length + 2]
+            order = Append(
+                conversation=opened.conversation, length=length, messages=new, outside=None, used=used
+            )
+            (answer,) = await conversations.append_together([order])
+            assert isinstance(answer, Appended)
+
+    async def work(conversations):
+        sizes = []
+        for number in range(45):
+            await converse(conversations, f"talk {number}")
+            if number % 15 == 14:
+                await conversations.flush()
+                gc.collect()
+                tracemalloc.start()  # behind the first ones: all tables are loaded, and there is no room for more
+                sizes.append(tracemalloc.get_traced_memory()[0])
+        return sizes
+
+    try:
+        _, first, last = run(settings, work, most_bytes=1_000_000)
+    finally:
+        tracemalloc.stop()
+    orders = 15 * 15
+    assert last - first < 100 * orders
 
 
 def test_nothing_is_lost_with_a_conversation_that_is_not_open_any_more(settings, url):
