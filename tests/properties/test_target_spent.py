@@ -94,3 +94,38 @@ def test_what_may_not_open_the_list_leaves_its_room_to_others():
     seen = Case("sharegpt", wires, 36).compress()
     assert all(size > 36 - seen.result.receipt.tokens_after for size in sizes_to_come_back(seen))
     assert seen.result.verdicts[-1].fate is Fate.KEPT  # the answer to the request, which nothing keeps out
+
+
+@pytest.mark.parametrize("share", [0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
+def test_a_chat_whose_messages_fit_only_together_gets_whole_exchanges(share):
+    answers = ["Hello! How can I help you today?", "Hi! If you have any questions, feel free to let me know!"]
+    wires = [
+        wire
+        for n in range(13)
+        for wire in (
+            {"role": "user", "content": "/ask hi"},
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "content": answers[n % 2]},
+        )
+    ]
+    whole = Case("chat", wires, 10_000).compress().result.receipt.tokens_before
+    receipt = Case("chat", wires, int(share * whole)).compress().result.receipt
+    exchange = 4 + 4 + 4 + 5 + 20  # tokens of the smaller ones, with what the wire adds
+    assert receipt.target_tokens - receipt.tokens_after < max(exchange, (1 - SPENT) * receipt.target_tokens)
+
+
+@pytest.mark.parametrize("share", [0.7, 0.8, 0.9, 0.95])
+def test_a_harness_text_that_does_not_fit_gets_what_is_left(share):
+    listing = "\n".join(f"docs/chapter_{n}.md says how module_{n} reads its rows" for n in range(900))
+    wires = [
+        {"role": "user", "content": "Sum up what the chapters say."},
+        {"role": "user", "content": f"<attachment type=file>\n{listing}\n</attachment>"},
+        *(
+            {"role": role, "content": f"Part {n}: {said} row_{n}.csv, as we said before."}
+            for n in range(120)
+            for role, said in (("assistant", "I keep"), ("user", "please look at"))
+        ),
+    ]
+    whole = Case("chat", wires, 100_000).compress().result.receipt.tokens_before
+    receipt = Case("chat", wires, int(share * whole)).compress().result.receipt
+    assert receipt.tokens_after >= SPENT * receipt.target_tokens

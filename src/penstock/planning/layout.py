@@ -459,6 +459,21 @@ class LayoutMaker:
                 trimmed[place] = parts
         return trimmed
 
+    def trim_less(self, place: int, rewritten: Rewrites, room: int) -> dict[int, Part]:
+        """Returns a trimmed message with as much more of its harness text as fits the room; empty where it is not trimmed."""
+        trimmed = self._trimmed.get(place)
+        if not trimmed or rewritten.get(place) != trimmed:
+            return {}
+        message, number = self._transcript.messages[place], self._transcript.numbers[place]
+        now = self.size(place, rewritten)
+        # Several texts in one message share the room, and none is cut to the token.
+        for share in (0.99, 0.95, 0.8, 0.6):
+            limit = int((now + room) * share / len(trimmed))
+            parts = self._elider.trim_harness(message, number, limit, self._tokenizer.count, {})
+            if 0 < self.size(place, {place: parts}) - now <= room:
+                return parts
+        return {}
+
     def _longest_text(self, message: Message) -> _LongText | None:
         """Returns the text of the message that has most tokens, the last of those that have as many."""
         count = self._tokenizer.count

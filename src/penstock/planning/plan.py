@@ -486,7 +486,7 @@ class _Planner:
         """Returns the elided messages without those that still fit whole, people's and the newest first.
 
         Results that stand again in a newer message come last. Where much room is left in the end, and only
-        results that are too large for it, they get more of their lines.
+        results and harness texts that are too large for it, they get more of their lines.
         """
         sizes = self._sizes(rewritten)
         left = self._limits.spend_tokens - sum(sizes)
@@ -501,10 +501,11 @@ class _Planner:
         for place in self._by_need(restored):
             if left <= _UNSPENT * self._limits.spend_tokens:
                 break
-            told = self.layouts.tell_results([place], sizes[place] + left - _LEAST_ELIDED)
-            more = self.layouts.size(place, {place: restored[place] | told.get(place, {})}) - sizes[place]
+            told = self.layouts.tell_results([place], sizes[place] + left - _LEAST_ELIDED).get(place, {})
+            wider = restored[place] | (told or self.layouts.trim_less(place, restored, left))
+            more = self.layouts.size(place, {place: wider}) - sizes[place]
             if 0 < more <= left:
-                restored[place] = restored[place] | told[place]
+                restored[place] = wider
                 left -= more
         return restored
 
@@ -648,7 +649,9 @@ class _Planner:
                 break
             refused |= chosen - brought
         if len(brought) == len(layout.brought) and rewritten == layout.rewritten:
-            return None
+            brought = self._choose_exchanges(layout, room, barred) if not in_a_row else brought
+            if len(brought) == len(layout.brought):
+                return None
         return self.layouts.widen(layout, frozenset(brought), rewritten)
 
     def _choose_to_bring(
@@ -680,8 +683,44 @@ class _Planner:
             self._bring_in_part(stays, brought, rewritten, room)
         return brought, rewritten
 
+    def _choose_exchanges(self, layout: Layout, room: int, barred: set[int]) -> set[int]:
+        """Returns what the layout has brought, and whole exchanges that fit the room, the newest first.
+
+        Alone, a question or an answer often may not come back: it would stand beside another of its role.
+        """
+        layouts, messages = self.layouts, self._transcript.messages
+        stays = set(layout.positions(len(messages)))
+        never = barred.union(self._transcript.handoffs)
+        brought = set(layout.brought)
+        end = len(messages)
+        for place in range(len(messages) - 1, layouts.floor - 1, -1):
+            begins = messages[place].role is Role.USER and messages[place - 1].role is not Role.USER
+            if place > layouts.floor and not begins:
+                continue
+            missing = {
+                one
+                for at in range(place, end)
+                if at not in stays
+                for one in range(*layouts.cuts.segment(at))
+                if one not in stays
+            }
+            end = place
+            tokens = sum(self._transcript.tokens[one] for one in missing)
+            wider = brought | missing
+            if (
+                0 < tokens <= room
+                and never.isdisjoint(missing)
+                and layouts.part_neighbours(layout, wider) == wider
+            ):
+                brought = wider
+                room -= tokens
+        return brought
+
     def _bring_in_part(self, stays: set[int], brought: set[int], rewritten: Rewrites, room: int) -> None:
-        """Adds the newest message whose results are too large to come back whole, with the lines that fit the room."""
+        """Adds the newest message whose results are too large to come back whole, with the lines that fit the room.
+
+        A message that stays with little of a long harness text gets more of it.
+        """
         layouts, messages = self.layouts, self._transcript.messages
         handoffs = set(self._transcript.handoffs)
         tried: set[int] = set()  # a batch of many results is one segment: once is enough
@@ -689,6 +728,9 @@ class _Planner:
             if place in tried or (place in stays and place not in rewritten):
                 continue
             if not any(isinstance(part, ToolResult) for part in messages[place].parts):
+                if place in stays and (told := layouts.trim_less(place, rewritten, room)):
+                    rewritten[place] = told
+                    return
                 continue
             segment = [place] if place in stays else [*range(*layouts.cuts.segment(place))]
             if handoffs.intersection(segment):

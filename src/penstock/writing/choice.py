@@ -178,14 +178,16 @@ class ExcerptChoice:
             self._look_up(np.array([value for value in ids.tolist() if value in self._weight_of], np.int64))
 
     def hide(self, text: str) -> None:
-        """Never choose by coverage what stands word for word in this text, which is in the view."""
+        """Never choose what stands word for word in this text, which is in the view."""
         self._shown = " ".join(text.split())
 
     def take(self, excerpts: Sequence[int], budget: int) -> None:
         """Choose these excerpts, in order, as long as the budget lasts."""
         self._prepare(excerpts)
         for number in excerpts:
-            if number not in self.chosen and self._price(number) <= budget - self.tokens:
+            if number in self.chosen or self._is_shown(number):
+                continue
+            if self._price(number) <= budget - self.tokens:
                 self._choose(number)
 
     def fill(self, allowed: NDArray[np.bool_], budget: int, worth: NDArray[np.float32] | None = None) -> None:
@@ -364,11 +366,14 @@ class ExcerptChoice:
             if self._price(number) > budget - self.tokens:
                 put_back.append((-density, number))
                 continue
-            if self._shown and " ".join(self._index.excerpt(number).split()) in self._shown:
+            if self._is_shown(number):
                 continue
             self._choose_from_heap(number)
         for entry in put_back:
             heapq.heappush(heap, entry)
+
+    def _is_shown(self, number: int) -> bool:
+        return bool(self._shown) and " ".join(self._index.excerpt(number).split()) in self._shown
 
     def _choose_from_heap(self, number: int) -> None:
         """Choose, and put those back that this made worth more: neighbours, and others under the same header."""

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["find_constraints", "is_constraint", "is_lasting", "sentences"]
+__all__ = ["find_constraints", "is_constraint", "is_lasting", "sentences", "without_code"]
 
 # The long ones are compiled at their first use: that takes 40 ms, which a start of the program need not spend.
 _compile = cache(re.compile)
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’)\]*_`]*\s+|(?<=[。！？])|\n+")
+_FENCED = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _LONG_MESSAGE = 4_000
 _SHORTEST_SENTENCE, _LONGEST_SENTENCE = 5, 300
 _MOST_CLAUSES = 24
@@ -423,6 +424,11 @@ def sentences(text: str) -> list[str]:
     if len(text) > _LONG_MESSAGE:
         text = text[: _LONG_MESSAGE // 2] + "\n" + text[-_LONG_MESSAGE // 2 :]
     return [sentence.strip() for sentence in _SENTENCE_END.split(text) if sentence.strip()]
+
+
+def without_code(text: str) -> str:
+    """Returns the text without its fenced blocks: what stands in code is not what the speaker says."""
+    return _FENCED.sub("\n", text) if "```" in text else text
 
 
 def _clauses_of(sentence: str) -> Iterator[str]:

@@ -85,7 +85,8 @@ _STATE_SHARE = 0.07
 _STATE_FROM_TOKENS = (
     300  # a handoff that is too small for the other sections has room for a line on the state
 )
-_DEEDS_FROM_TOKENS = 120  # and an even smaller one for what was edited and what fails
+_DEEDS_FROM_TOKENS = 50  # and an even smaller one for what was edited and what fails
+_DEEDS_SHARE = 4  # at most a quarter of it
 _STATE_LEAST = 40
 _CONSTRAINTS_SHARE = 0.08
 _CONSTRAINTS_LEAST = 200  # tokens, where that is not more than a third
@@ -549,9 +550,10 @@ class _Sections:
         if self._aims.sections_from_tokens > budget >= _DEEDS_FROM_TOKENS:
             stands = [*self._state(state, older, gone), *edits_of(state, gone)]
             stands += self._choices(ledger, older, gone)
+            share = max(min(_STATE_LEAST, budget // _DEEDS_SHARE), int(budget * _STATE_SHARE))
             if budget < _STATE_FROM_TOKENS:
-                stands = [entry for entry in stands if is_deed(entry)]
-            entries += self._take(stands, max(_STATE_LEAST, int(budget * _STATE_SHARE)))
+                stands = [self._shorten_deed(entry, share) for entry in stands if is_deed(entry)]
+            entries += self._take(stands, share)
         if budget >= self._aims.sections_from_tokens:
             share = int(budget * _SECTIONS_SHARE)
             if not self._aims.request_share:
@@ -849,6 +851,18 @@ class _Sections:
         kept_sections = {HandoffSection.COMPLETED, HandoffSection.FILES, HandoffSection.DECISIONS}
         entries += [entry for entry in reversed(older) if entry.section in kept_sections]
         return entries
+
+    def _shorten_deed(self, entry: HandoffEntry, share: int) -> HandoffEntry:
+        """Returns an entry on edits with as many of its files, the newest last, as fit the share."""
+        what, _, listed = entry.text.partition(": ")
+        paths = listed.split(", ")
+        if entry.section is HandoffSection.BLOCKED:
+            return entry
+        for first in range(len(paths)):
+            text = f"{what}: {'… ' if first else ''}{', '.join(paths[first:])}"
+            if self._tokenizer.count(f"- m{entry.number} {text}\n") <= share:
+                return msgspec.structs.replace(entry, text=text)
+        return entry
 
     def _take(self, entries: Sequence[HandoffEntry], share: int) -> list[HandoffEntry]:
         """Returns the first entries that fit the share, no text twice, in the order of their messages."""

@@ -16,7 +16,7 @@ import msgspec
 
 from penstock.conversation.message import Message, Role, Text, ToolCall, ToolResult
 from penstock.conversation.speakers import Voice, part_voices
-from penstock.writing.constraints import find_constraints, sentences
+from penstock.writing.constraints import find_constraints, sentences, without_code
 from penstock.writing.harness import house_rules_in, title_of
 from penstock.writing.stubs import ToolFamily, arguments_of, exit_status, main_argument, shorten, tool_family
 from penstock.writing.values import sub_words
@@ -121,7 +121,6 @@ _DECISION = re.compile(
     r"root cause|the (?:problem|bug|issue|fix) (?:is|was)|turns out|because)\b|原因|决定|理由|решил|причина",
     re.IGNORECASE,
 )
-_FENCED = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)  # comments in code are not what the agent decides
 _DECIDES = re.compile(
     r"\b(?:decided|chose|choosing|i(?:[’']ll| will)? (?:pick|choose)|i picked|(?:will|[’']ll) use|going with|settled on)\b",
     re.IGNORECASE,
@@ -289,7 +288,7 @@ class Ledger(msgspec.Struct, frozen=True):
 def _find_statements(text: str, pattern: re.Pattern[str], redactor: Redactor) -> Iterator[str]:
     if not pattern.search(text if len(text) <= _LONG_MESSAGE else text[:2_000] + text[-2_000:]):
         return
-    for sentence in sentences(_FENCED.sub("\n", redactor.redact(text))):
+    for sentence in sentences(without_code(redactor.redact(text))):
         if (
             pattern.search(sentence)
             and not sentence.startswith(("|", "#"))

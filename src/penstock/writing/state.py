@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from penstock.conversation.message import Message, Role, Text, ToolCall
-from penstock.writing.constraints import sentences
+from penstock.writing.constraints import sentences, without_code
 from penstock.writing.handoff import HandoffEntry, HandoffSection
 from penstock.writing.ledger import (
     Fact,
@@ -372,8 +372,8 @@ def _note_said(text: str, redactor: Redactor) -> Iterator[Fact]:
     meant = [(place, one) for place, one in enumerate(said) if _INTENT.match(one)][-2:]
     told = [
         one
-        for one in said
-        if len(one) > _SHORT
+        for one in map(_bare, sentences(without_code(clean)) if _FENCE in clean else spoken)
+        if _SHORT < len(one) <= _LONGEST
         and one[0].isalnum()
         and one[-1] not in ":?|"
         and (" " in one or not one.isascii())

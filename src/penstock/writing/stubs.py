@@ -54,6 +54,7 @@ class ToolFamily(StrEnum):
 
 
 _FAMILIES: tuple[tuple[ToolFamily, re.Pattern[str]], ...] = (
+    (ToolFamily.OTHER, re.compile(r"to_?do", re.IGNORECASE)),  # a list of things to do is no file
     (
         ToolFamily.TERMINAL,
         re.compile(r"terminal|bash|shell|exec|run_?command|run_?in|powershell|cmd$", re.IGNORECASE),

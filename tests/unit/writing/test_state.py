@@ -420,6 +420,19 @@ class TestEdits:
 
 
 class TestTalk:
+    def test_an_answer_is_not_taken_from_code(self):
+        state = state_of(
+            user("Which function returns the transcript of a session?"),
+            agent(
+                "```go\nreturn result.Transcript of the session, function nil\n```\n"
+                "The function ReadCommitted returns the transcript."
+            ),
+            user("Thanks."),
+        )
+        assert [answer.text for _, answer in state.answered] == [
+            "The function ReadCommitted returns the transcript."
+        ]
+
     def test_what_it_does_now_is_what_it_announced_last(self):
         state = state_of(
             user("Fix it"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 import penstock
 from penstock.conversation import mark
 from penstock.measure.tokens import tokenizer_for
@@ -179,6 +181,33 @@ def test_what_is_edited_and_tested_is_done_once_a_short_handoff_cannot_list_it()
     ]
     found = sections(compress(work, tokens=420))
     assert found[HandoffSection.COMPLETED] == ["edited for this request: src/lexer.py, src/dates.py"]
+
+
+@pytest.mark.parametrize("tokens", [140, 220, 300])
+def test_the_smallest_handoff_still_names_what_was_edited(tokens):
+    work = [
+        {"role": "user", "content": "Make the parser accept dates, in all of its modes, please."},
+        *(
+            one
+            for name in ("lexer", "dates", "grammar")
+            for one in call(
+                f"e{name}", "edit_file", f"done\n{LONG}", path=f"/srv/shop/packages/core/src/{name}.py"
+            )
+        ),
+        *call("c1", "terminal", f"9 passed\n{LONG}exit code 0", command="pytest -q"),
+        *reading(0, 3),
+    ]
+    view = compress(work, tokens=tokens)
+    text = mark.find(next(m["content"] for m in view if mark.OPENING in str(m["content"]))).text
+    (edited,) = [entry for entry in parse_handoff(text) if entry.section is HandoffSection.COMPLETED]
+    assert edited.text.startswith("edited for this request: ")
+    assert edited.text.endswith("grammar.py")
+
+
+def test_a_list_of_things_to_do_is_no_file_that_was_written():
+    listed = call("t9", "TodoWrite", f"ok\n{LONG}", todos=[{"content": "Write docs", "status": "completed"}])
+    found = sections(compress([*WORK, *listed, *reading(0, 30)]))
+    assert not any("Write docs" in text for text in found.get(HandoffSection.COMPLETED, []))
 
 
 def long_talk(*last):
