@@ -16,15 +16,16 @@ import numpy as np
 
 from penstock.conversation import mark
 from penstock.conversation.handles import name_message
-from penstock.conversation.message import Role, Summary
+from penstock.conversation.message import Role, Summary, Text
 from penstock.conversation.pairing import find_unanswered
-from penstock.conversation.speakers import Voice, is_bare_command
+from penstock.conversation.speakers import Voice, is_bare_command, part_voices
 from penstock.writing.agreement import find_offer
 from penstock.writing.asked import find_asked
 from penstock.writing.choice import FOCUS_SHARE, begin_choice, find_topic, join_excerpts
 from penstock.writing.constraints import find_constraints, sentences
 from penstock.writing.courtesy import is_courtesy
 from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
+from penstock.writing.harness import find_next_steps
 from penstock.writing.importance import answers_in_data
 from penstock.writing.ledger import Fact, Ledger
 from penstock.writing.reading import Speaker, spoken_text
@@ -72,6 +73,7 @@ _NAMED_TASK_TOKENS = 60  # of a request that stands in the view
 _NAMED_GOAL_TOKENS = 40  # of one that does
 _OFFER_TOKENS = 80
 _OFFERED = "offered: "
+_NEXT = "the summary says that this is next: "
 _BELOW = " … (in full below)"
 _OUTSIDE = " … (in full outside these notes)"
 _SHORTEST_TOLD = 12  # characters of an excerpt that is not quoted where a section holds it
@@ -562,7 +564,7 @@ class _Sections:
                 entries += self._take(task, max(task_share, _LEAST_TASK))
             entries += self._take(self._state(state, older, gone), int(budget * _STATE_SHARE))
             entries += self._take(self._history(ledger, older, gone), share)
-        entries, struck = self._verify(entries)
+        entries, struck = self._verify(_tell_task_once(entries))
         if self._prose is not None:
             entries = self._add_prose(entries, self._prose, budget, state)
             struck += self._prose.struck
@@ -644,12 +646,30 @@ class _Sections:
             limit, note = max(24, budget // 100), ""
             if request in kept_verbatim:
                 limit, note = min(limit, _NAMED_TASK_TOKENS), _BELOW
-            entries.append(self._quote(HandoffSection.ACTIVE_TASK, request, limit, note))
+            if steps := self._find_next_steps(request):
+                text = self._clip_sentences(
+                    steps, max(limit, _LEAST_TASK), name_message(self._transcript.numbers[request])
+                )
+                entries.append(
+                    HandoffEntry(
+                        HandoffSection.ACTIVE_TASK, self._transcript.numbers[request], f"{_NEXT}{text}"
+                    )
+                )
+            else:
+                entries.append(self._quote(HandoffSection.ACTIVE_TASK, request, limit, note))
             entries += self._quote_offer(request, kept_verbatim, budget)
             entries += self._quote_named_requests(spoken, request, budget)
             if not entries[1:]:
                 entries += self._quote_asked_before(request, budget)
         return entries
+
+    def _find_next_steps(self, request: int) -> str:
+        """Returns what is to be done next where nobody but a summary by another maker speaks; empty elsewhere."""
+        message = self._transcript.messages[request]
+        voices = [one for part in message.parts if isinstance(part, Text) for one in part_voices(part.text)]
+        if not any(one.voice is Voice.SUMMARY for one in voices) or request in self._people:
+            return ""
+        return find_next_steps("\n".join(self._redactor.redact(one.text) for one in voices))
 
     def find_offer(self, request: int | None, kept_verbatim: frozenset[int]) -> tuple[int | None, str]:
         """Returns the offer that the live request only says yes or no to, and the position of its message; None where
@@ -874,6 +894,20 @@ class _Sections:
                 taken[key] = entry
                 share -= cost
         return sorted(taken.values(), key=lambda entry: entry.number)
+
+
+def _tell_task_once(entries: Sequence[HandoffEntry]) -> list[HandoffEntry]:
+    """Returns the entries without a goal that is also a task: the longer text stays, as the task."""
+    goals = {entry.number: entry for entry in entries if entry.section is HandoffSection.GOAL}
+    told: list[HandoffEntry] = []
+    twice: set[int] = set()
+    for entry in entries:
+        goal = goals.get(entry.number) if entry.section is HandoffSection.ACTIVE_TASK else None
+        if goal is not None:
+            twice.add(goal.number)
+            entry = msgspec.structs.replace(entry, text=max(entry.text, goal.text, key=len))  # noqa: PLW2901 (the longer one takes its place)
+        told.append(entry)
+    return [one for one in told if one.section is not HandoffSection.GOAL or one.number not in twice]
 
 
 def _name_result(call: ToolCall) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.conversation.speakers import VoicedPart
 
-__all__ = ["house_rules_in", "shorten_harness", "title_of"]
+__all__ = ["find_next_steps", "house_rules_in", "shorten_harness", "title_of"]
 
 _LONGEST_RULE = 300  # characters
 _RULES_FILE = re.compile(
@@ -45,6 +45,15 @@ _BINDING = re.compile(
 _OPENING_TAG = re.compile(r"<([A-Za-z][\w -]*)")
 _LONGEST_TITLE = 80  # characters
 _HEADING = re.compile(r"#{1,6} ")
+_TITLE = re.compile(
+    r"(?:#{1,6} |\d{1,2}[.)] \**[A-Z]|\*\*[A-Z][^*\n]{0,60}\*\*:?\s*$|</|If you need |Please continue )"
+)
+_NEXT_TITLE = re.compile(
+    r"(?:#{1,6} |\d{1,2}[.)] |\*\*)[*\d. ]*(?:(?:optional |suggested )?(?P<next>next steps?)|"
+    r"(?P<pending>(?:pending|remaining|outstanding|open) (?:tasks?|work|items?|steps?)|to-?do)|"
+    r"(?P<current>(?:current|active) (?:work|task|state)|in progress))\b[^:\n]{0,40}:?\**:?(?P<rest>.*)$",
+    re.IGNORECASE,
+)
 _TELLING = re.compile(r"\b(?:error|failed|failure|status|exit code|blocked|denied|warning)\b", re.IGNORECASE)
 
 
@@ -85,6 +94,23 @@ def title_of(part: VoicedPart) -> str:
     if tag is not None and not named and len(first) > _LONGEST_TITLE:
         return tag[1]
     return shorten(first.lstrip("# "))
+
+
+def find_next_steps(summary: str) -> str:
+    """Returns what a summary by another maker says is to be done next; empty where it has no such section.
+
+    That is its section on the next step, or else on what is pending, or on the current work.
+    """
+    lines = summary.split("\n")
+    titles = [(at, found) for at, line in enumerate(lines) if (found := _NEXT_TITLE.match(line))]
+    for wanted in ("next", "pending", "current"):
+        for at, title in reversed(titles):
+            if title[wanted] is None:
+                continue
+            end = next((n for n in range(at + 1, len(lines)) if _TITLE.match(lines[n])), len(lines))
+            if text := "\n".join([title["rest"], *lines[at + 1 : end]]).strip():
+                return text
+    return ""
 
 
 def shorten_harness(part: VoicedPart, limit: int, count: Callable[[str], int], note: str) -> str:

@@ -292,6 +292,7 @@ def _find_statements(text: str, pattern: re.Pattern[str], redactor: Redactor) ->
         if (
             pattern.search(sentence)
             and not sentence.startswith(("|", "#"))
+            and not ("a" <= sentence[0] <= "z")  # the rest of a sentence that was wrapped
             and (
                 _says_enough(sentence, _LEAST_CHOICE)
                 if _DECIDES.search(sentence)

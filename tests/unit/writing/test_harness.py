@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.conversation.speakers import Voice, VoicedPart, part_voices
-from penstock.writing.harness import house_rules_in, shorten_harness, title_of
+from penstock.writing.harness import find_next_steps, house_rules_in, shorten_harness, title_of
 
 
 def words(text):
@@ -26,6 +26,30 @@ def words(text):
 def test_rules_are_found_in_the_forms_of_clients(text):
     (part,) = part_voices(text)
     assert house_rules_in(part) == ("Always run make check.",)
+
+
+SUMMARY = (
+    'This session is being continued from a previous conversation.\n\n6. All user messages:\n   - "next steps?"\n\n'
+    "7. Pending Tasks:\n   - Write docs\n\n8. Current Work:\n   The tests fail.\n\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("summary", "steps"),
+    [
+        (
+            f"{SUMMARY}9. Optional Next Step:\n   Fix the tests:\n   1. in a.py\n\nIf you need details, read on",
+            "Fix the tests:\n   1. in a.py",
+        ),
+        (SUMMARY, "- Write docs"),
+        ("## Goal\nShip it\n\n## Next Steps\n\n- run make\n- push\n\n## Files\na.py", "- run make\n- push"),
+        ("## Goal\nShip it\n\n## Current Work\nThe lexer is half done.", "The lexer is half done."),
+        ("**Next step:** run make\n**Files:**\na.py", "run make"),
+        ("The next steps are up to you.", ""),
+    ],
+)
+def test_what_a_summary_says_is_next(summary, steps):
+    assert find_next_steps(summary) == steps
 
 
 def test_what_a_client_says_of_itself_is_no_rule():

@@ -301,6 +301,12 @@ class TestDecisionsAndQuestions:
         )
         assert texts(found.decisions) == ["It fails because the cache is read before the file is there."]
 
+    def test_the_rest_of_a_wrapped_sentence_is_no_decision(self):
+        found = ledger(
+            assistant("It is shown now, so that the\nmessage is in the terminal instead of only in the log.")
+        )
+        assert found.decisions == ()
+
     def test_a_choice_may_be_short(self):
         found = ledger(assistant("I pick marble-curlew."), assistant("We settled on blue."))
         assert [(fact.text, fact.label) for fact in found.decisions] == [

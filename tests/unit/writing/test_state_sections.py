@@ -183,6 +183,41 @@ def test_what_is_edited_and_tested_is_done_once_a_short_handoff_cannot_list_it()
     assert found[HandoffSection.COMPLETED] == ["edited for this request: src/lexer.py, src/dates.py"]
 
 
+def test_a_task_that_only_a_summary_tells_is_its_next_step():
+    summary = (
+        "This session is being continued from a previous conversation that ran out of context. The conversation is summarized "
+        "below:\nAnalysis:\n"
+        + "We read a file.\n" * 300
+        + "8. Current Work:\n   The lexer.\n\n9. Optional Next Step:\n   Extend the lexer.\n"
+    )
+    found = sections(
+        compress([{"role": "user", "content": summary}, *WORK[1:], *reading(0, 30)], tokens=2_400)
+    )
+    (task,) = found[HandoffSection.ACTIVE_TASK]
+    assert task.startswith("the summary says that this is next: Extend the lexer.")
+
+
+@pytest.mark.parametrize("tokens", [500, 900, 1_600])
+def test_a_goal_that_is_the_task_is_told_once(tokens):
+    goal = "Make the parser accept dates of all the calendars that the old importer knew, and say which one it took."
+    view = compress(
+        [
+            {"role": "user", "content": goal},
+            *reading(90, 99),
+            {"role": "user", "content": "yes"},
+            *reading(0, 30),
+        ],
+        tokens=tokens,
+    )
+    found = sections(view)
+    told = [
+        text
+        for section in (HandoffSection.ACTIVE_TASK, HandoffSection.GOAL)
+        for text in found.get(section, [])
+    ]
+    assert sum(text.startswith("Make the parser") for text in told) <= 1
+
+
 @pytest.mark.parametrize("tokens", [140, 220, 300])
 def test_the_smallest_handoff_still_names_what_was_edited(tokens):
     work = [
