@@ -42,7 +42,7 @@ __all__ = ["Layout", "LayoutMaker", "PlanLimits", "Rewrites", "Sacrifice", "Wish
 
 _LEAST_HARNESS = 40  # tokens of one harness text in a user message that stays,
 _HARNESS_SHARE = 0.02  # or this share of the target, where that is more
-_DATA_SHARE = 0.74  # of the room for fresh results, where they are data: a table says it in less
+_DATA_SHARE = 0.72  # of the room for fresh results, where they are data: a table says it in less
 _SHORT_TEXT = 60  # tokens: an assistant's text in the tail is not clipped below this
 _LEAST_REQUEST = 24
 _LEAST_FOR_HANDOFF = 60  # tokens, where all but the request has given way

@@ -728,8 +728,8 @@ class _Planner:
             if place in tried or (place in stays and place not in rewritten):
                 continue
             if not any(isinstance(part, ToolResult) for part in messages[place].parts):
-                if place in stays and (told := layouts.trim_less(place, rewritten, room)):
-                    rewritten[place] = told
+                if place in stays and (longer := layouts.trim_less(place, rewritten, room)):
+                    rewritten[place] = longer
                     return
                 continue
             segment = [place] if place in stays else [*range(*layouts.cuts.segment(place))]

@@ -52,7 +52,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ExtractiveWriter"]
 
-_LONGEST_REQUEST = 600  # characters of one older user message that are quoted before coverage decides
+_LONGEST_REQUEST = 1_500  # characters of one older user message that are quoted before coverage decides
+_LAST_WORDS = 600  # characters at the end of a text, in which its last sentence is looked for
 _REFILLS = 2
 _LAST_TEXTS = 8
 _ASKED_SHARE = 0.05  # of the room: lines that the request names in plain words
@@ -810,7 +811,7 @@ class _Sections:
         said = sentences(text[: limit * _CHARACTERS_PER_TOKEN])
         gap = f"[… {handle} …]"
         costs = self._tokenizer.count_many(
-            [gap, *said, last := next(reversed(sentences(text[-_LONGEST_REQUEST:])), "")]
+            [gap, *said, last := next(reversed(sentences(text[-_LAST_WORDS:])), "")]
         )
         room = limit - costs[0] - 2
         kept: list[str] = []
@@ -821,7 +822,7 @@ class _Sections:
             room -= cost + 1
         if not kept:
             return " ".join(clip(" ".join(text.split()), limit, self._tokenizer.count, handle).split())
-        ends = [last] if costs[-1] <= room and len(last) < _LONGEST_REQUEST else []
+        ends = [last] if costs[-1] <= room and len(last) < _LAST_WORDS else []
         return " ".join([*kept, gap, *ends])
 
     def _state(self, state: State, older: Sequence[HandoffEntry], gone: set[int]) -> list[HandoffEntry]:
