@@ -154,7 +154,7 @@ def test_it_is_found_again_after_a_compaction_of_a_stored_session():
             messages.append({"role": "tool", "tool_call_id": "c1", "content": "Loaded: server__tool_30."})
         messages.append({"role": "assistant", "content": f"It weighs {number * 7} kg. " + "Noted. " * 60})
     session.append(messages)
-    session.compact(target_tokens=4_000)
+    session.compact(target_tokens=2_000)
     dialect = dialect_named("chat")
     view = [dialect.decode(wire) for wire in session.view()]
     assert ToolUse().after(view).loaded == ()
