@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
+from typing import NamedTuple
 
 import penstock
 from benchmarks.clock import note
@@ -44,15 +45,24 @@ UNITS = (
     *('\\"| password |\n|---|\n', ':"| password |\n|---|\n', "passwort otter-otter12 ", "2024-01-01 passphrase ", "pw always use a. 1. a\n"),
     *("secret=\\_Saltsk-1a1-eyJ", "SETUP key\\\\u003d", "password  \n\\\\u003d", "(a,password) VALUES ('a','b'),", "Mot de passe Aa1!Aa1! "),
     *("uv  ", "git -c a ", "sed -i ", "cat > a ", "thank you, ", "<think>", "<command-name>a</command-name>", "~", "~~~\n", "a   ", "$("),
-    *("[a](", "![", "**a", "|a|b|\n|-|-|\n", "> > ", "&amp;", "密a", "עa", "QUJD", '{"a":[', "a-a. ", "all "),
+    *("[a](", "![", "**a", "|a|b|\n|-|-|\n", "> > ", "\t\n", " \n", '\\"', "&amp;", "密a", "עa", "QUJD", '{"a":[', "a-a. ", "all "),
     *("http://a.b/c ", "a@b.c ", "0x1f ", "1e9 ", "2024-01-01 ", "a::b ", "/a/b.c:1 ", "C:\\a ", "\u200b", "\U0001f600", "\ud800"),
 )  # fmt: skip
 _SUM = "a whole compaction"
 _PLAIN_PASS = re.compile(r"(?s).").findall
-Path = Callable[[str], object]
 
 
-def paths() -> dict[str, Path]:
+class TextPath(NamedTuple):
+    """A path that text of strangers takes: what reads it, and how the text stands on the wire."""
+
+    read: Callable[[str], object]
+    wrap: Callable[[str], str] = str
+
+    def __call__(self, text: str) -> object:
+        return self.read(self.wrap(text))
+
+
+def paths() -> dict[str, TextPath]:
     """Returns every path that text of strangers takes, by its name."""
     redactor = Redactor()
     count = tokenizer_for("gpt-4.1").count
@@ -67,19 +77,21 @@ def paths() -> dict[str, Path]:
         others = [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Go on."}]
         penstock.compress([message, *others], target_tokens=2_000)
 
-    def run_command(text: str) -> Message:
-        return Message(Role.ASSISTANT, (ToolCall("call_1", "bash", json.dumps({"command": text})),))
+    def command(text: str) -> str:
+        return json.dumps({"command": text})
 
-    def import_session(text: str) -> None:
-        talk = [{"role": "user", "content": text}, {"role": "assistant", "content": text}]
-        read_recorded(json.dumps(talk).encode())
+    def call(arguments: str) -> Message:
+        return Message(Role.ASSISTANT, (ToolCall("call_1", "bash", arguments),))
 
-    def lay_out_object(text: str) -> None:
+    def talk(text: str) -> str:
+        return json.dumps([{"role": "user", "content": text}, {"role": "assistant", "content": text}])
+
+    def json_object(text: str) -> str:
         half = len(text) // 2
-        lay_out_redacted(json.dumps([{text[:half]: text[half:]}]), redactor.redact)
+        return json.dumps([{text[:half]: text[half:]}])
 
     glob = compile_glob("*a*1*=*.*-*b")
-    return {
+    readers = {
         "redaction": redactor.redact,
         "laying out and cutting": lambda text: excerpts(lay_out_redacted(text, redactor.redact).text),
         "values": lambda text: Vocabulary().find([text]),
@@ -90,16 +102,23 @@ def paths() -> dict[str, Path]:
         "passages for search": lambda text: cut_passages(Message(Role.USER, (Text(text),))),
         "terms for search": index_terms,
         "tokens": count,
-        "keys and values of JSON": lay_out_object,
-        "facts of a command": lambda text: facts_in(run_command(text), redactor),
-        "entities of a command": lambda text: sightings_in(run_command(text), redactor.redact),
+        "keys and values of JSON": lambda text: lay_out_redacted(text, redactor.redact),
+        "facts of a command": lambda text: facts_in(call(text), redactor),
+        "entities of a command": lambda text: sightings_in(call(text), redactor.redact),
         "a model's summary": lambda text: read_prose("## Goal\n" + text),
-        "an imported session": import_session,
+        "an imported session": lambda text: read_recorded(text.encode()),
         "a text on the page": render_text,
         "a page as text": extract_text,
         "patterns of .gitignore": glob.matches,
         _SUM: compact,
     }
+    wraps = {
+        "keys and values of JSON": json_object,
+        "facts of a command": command,
+        "entities of a command": command,
+        "an imported session": talk,
+    }
+    return {name: TextPath(read, wraps.get(name, str)) for name, read in readers.items()}
 
 
 def mix_units(count: int, seed: int = 1) -> list[str]:
@@ -108,29 +127,29 @@ def mix_units(count: int, seed: int = 1) -> list[str]:
     return ["".join(draw.choice(UNITS) for _ in range(draw.choice((2, 3, 4, 6)))) for _ in range(count)]
 
 
-def _cpu_seconds(path: Path, text: str) -> float:
+def _cpu_seconds(read: Callable[[str], object], text: str) -> float:
     fresh = text.encode("utf-8", "surrogatepass").decode(
         "utf-8", "surrogatepass"
     )  # nothing is remembered of it
     start = time.process_time()
-    path(fresh)
+    read(fresh)
     return max(time.process_time() - start, 1e-9)
 
 
-def slowest(path: Path, sizes: Sequence[int], mixes: int = 0) -> tuple[float, str, float]:
+def slowest(path: TextPath, sizes: Sequence[int], mixes: int = 0) -> tuple[float, str, float]:
     """Returns the fewest megabytes a second of CPU time that a path does, the unit that its text repeats, and a ratio.
 
     The ratio is to the time of a plain regular expression on the same text, right after it: a busy machine changes it less.
     """
     worst = float("inf"), "", 0.0
     for unit, characters in product((*UNITS, *mix_units(mixes)), sizes):
-        text = (unit * (characters // len(unit) + 1))[:characters]
+        text = path.wrap((unit * (characters // len(unit) + 1))[:characters])
         megabytes = len(text.encode(errors="replace")) / 1e6
-        seconds = _cpu_seconds(path, text)
+        seconds = _cpu_seconds(path.read, text)
         if (
             megabytes / seconds < 2 * LEAST.floor
         ):  # near the floor: the best of three, since a busy machine is slower
-            seconds = min(seconds, *(_cpu_seconds(path, text) for _ in range(4)))
+            seconds = min(seconds, *(_cpu_seconds(path.read, text) for _ in range(4)))
         if megabytes / seconds < worst[0]:
             plain = min(_cpu_seconds(_PLAIN_PASS, text) for _ in range(3))
             worst = megabytes / seconds, unit, seconds / plain
@@ -154,7 +173,7 @@ def run(options: Options) -> list[Table]:
         )
     remark = (
         f"Each text repeats one of {len(UNITS)} short units, or one of {mixes:,} mixes of two to six of them, for "
-        f"{' and '.join(f'{size:,}' for size in sizes)} characters; CPU time, the best of five near "
+        f"{' and '.join(f'{size:,}' for size in sizes)} characters, in JSON where the path reads JSON; CPU time, the best of five near "
         "the floor. A plain pass finds every character of the same text with a regular expression. "
         "A compaction has no floor of its own: it takes a text through most of the other paths, some of them twice."
     )

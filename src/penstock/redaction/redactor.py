@@ -233,24 +233,22 @@ class Redactor:
 
     def _drop_crowded(self, text: str, hits: list[_Hit], found: list[Secret], most_apart: int) -> list[_Hit]:
         """Returns the hits that do not stand in a crowd, and adds what is found in the crowds."""
-        crowds: list[tuple[int, int]] = []
+        starts, ends = [-1], [-1]  # of the crowds, and of none before the first
         for number in (*range(0, len(hits) - _CROWD, _CROWD), len(hits) - _CROWD - 1):
             start, end = hits[number][1], hits[number + _CROWD][2]
             if end - start >= _CROWD * most_apart:
                 continue
-            if crowds and start <= crowds[-1][1]:
-                start, _ = crowds.pop()
-            crowds.append((start, end))
-        if not crowds:
+            if start <= ends[-1]:
+                ends[-1] = end
+            else:
+                starts.append(start)
+                ends.append(end)
+        if len(starts) == 1:
             return hits
-        for start, end in crowds:
+        for start, end in zip(starts[1:], ends[1:], strict=True):
             found += _find_in_crowd(text, start, end)
-
-        def is_in_crowd(place: int) -> bool:
-            before = bisect_right(crowds, (place, len(text))) - 1
-            return before >= 0 and place < crowds[before][1]
-
-        return [hit for hit in hits if hit[0] < self._own or not is_in_crowd(hit[1])]
+        own = self._own
+        return [hit for hit in hits if hit[1] >= ends[bisect_right(starts, hit[1]) - 1] or hit[0] < own]
 
     def _drop_bound(self, text: str, hits: list[_Hit]) -> list[_Hit]:
         """Returns the hits without those that cannot lead to a value: to ask their rules takes longer."""

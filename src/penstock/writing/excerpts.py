@@ -50,7 +50,8 @@ _CLAUSE_END = re.compile(r"[,:]\s+|(?:\\n)+|[；，、]|[,;}\]](?=[\[\"{])")
 _COLOURS = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 _REMINDER = re.compile(r"<system-reminder>.*?(?:</system-reminder>|\Z)", re.DOTALL)
 _REDRAWN = re.compile(r"^[^\n]*\r(?=[^\n])", re.MULTILINE)
-_LINE_NUMBER = re.compile(r"^\s*\d{1,6}(?:→|\t|\|)\s?", re.MULTILINE)
+# Blank lines before a number go with it. They are read from their first line alone: from each of them, many took for ever.
+_LINE_NUMBER = re.compile(r"(?:(?:\A|(?<=\S\n))\s*+|^[^\S\n]*+)\d{1,6}(?:→|\t|\|)\s?", re.MULTILINE)
 _may_be_numbered = re.compile(r"\d(?:→|\t|\|)").search  # told in a tenth of the time
 _OPENS_JSON = re.compile(r"\s*[{\[]").match
 _has_word = re.compile(r"\w").search

@@ -433,7 +433,7 @@ def _reads_failed(text: str) -> bool:
 _Pairs = list[tuple[Fact, Fact | None]]
 _EFFECTS = {ToolFamily.WRITE: "wrote", ToolFamily.PATCH: "patched", ToolFamily.TERMINAL: "ran"}
 _QUOTED = re.compile(
-    r"'[^']*'|\"(?:\\.|[^\"\\])*+(?:\"|\Z)", re.DOTALL
+    r"'[^']*'|\"(?:\\.|[^\"\\])*+(?:\"|\\?\Z)", re.DOTALL
 )  # one that is never closed ends with the command
 _PIECES = re.compile(r"&&|\|\||[;\n|]|(?<![<>&])&(?![>&])")
 _TO_NOWHERE = re.compile(r"\d?>{1,2}\s*(?:/dev/null|&\d)|&>\s*/dev/null")

@@ -21,7 +21,7 @@ __all__ = ["Prose", "read_prose"]
 
 _THOUGHT_TAG = re.compile(r"<(/?)(think|thinking|reasoning)>", re.IGNORECASE)
 _FENCE = re.compile(r"^[ \t]*+```\w*+[ \t]*+$", re.MULTILINE)
-_HEADING = re.compile(r"\s{0,3}(?:#{1,6}\s+(.+?)\s*#*|\*\*([^*]+)\*\*\s*:?|__([^_]+)__\s*:?)\s*$")
+_HEADING = re.compile(r"\s{0,3}(?:#{1,6}\s+(.+)|(?:\*\*([^*]+)\*\*|__([^_]+)__)\s*+:?\s*+$)")
 _BULLET = re.compile(r"\s*(?:[-*•+–]|\d{1,3}[.)])\s+(?=\S)")
 _TURN = re.compile(r"\bm(\d{1,9})\b")
 _LEADING_TURN = re.compile(r"[(\[]?\bm\d{1,9}\b[)\]]?[:,]?\s+")
