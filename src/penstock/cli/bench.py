@@ -64,7 +64,7 @@ _NOTHING_TO_LOOK_UP = (
 
 
 def run_recall(args: argparse.Namespace) -> int:
-    """Looks values up, and shows how often they were found. Raises InputError, StoreError."""
+    """Searches for values, and shows how often they are found. Raises InputError, StoreError."""
     total = Lookups()
     with ProgressLine("looking up") as progress:
         for number, messages in enumerate(
@@ -156,7 +156,7 @@ def run_replay(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises SettingsError for options that do not go together."""
+    """Raises SettingsError for options that exclude each other."""
     if args.summary_tokens > args.handoff_tokens:
         raise SettingsError(
             f"a handoff of {args.handoff_tokens:,} tokens cannot have {args.summary_tokens:,} from a model: give a smaller "
@@ -199,7 +199,7 @@ def replay(args: argparse.Namespace, traces: Sequence[Trace], left_out: int, use
 def _recall(
     args: argparse.Namespace, store: Store, traces: Sequence[Trace], replay: ReplayCase
 ) -> dict[str, Recalled]:
-    """Returns what each policy would have kept; without hindsight, which no agent could follow."""
+    """Returns what each policy would have kept; leaves out hindsight, which no agent could follow."""
     from penstock.replay.recall import measure_recall, read_session  # noqa: PLC0415 - loads the whole engine
 
     settings = settings_of(args)

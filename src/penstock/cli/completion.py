@@ -1,4 +1,4 @@
-"""`penstock completion`: what a shell needs to complete our commands and options; and the same parser as a man page."""
+"""`penstock completion`: a shell script that completes commands and options; and the man page, from the same parser."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FILES = frozenset({"FILE", "INPUT", "OUTPUT"})  # what is completed with names 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the script of a shell. Raises SettingsError where the package that writes it is not installed."""
+    """Prints the completion script for a shell. Raises SettingsError if the package that writes it is not installed."""
     try:
         shtab: Any = import_module("shtab")  # an extra
     except ImportError:

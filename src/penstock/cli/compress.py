@@ -1,4 +1,4 @@
-"""`penstock compress`: a smaller conversation, and a report of what was done, which `penstock explain` gives, too.
+"""`penstock compress`: writes a smaller conversation and a report, which `penstock explain` shares.
 
 The engine is imported once the input is read: loading it takes longer than refusing a bad file.
 """
@@ -134,7 +134,7 @@ def receipt_json(given: Given, result: Compressed) -> dict[str, Any]:
 
 
 def report_lines(given: Given, args: argparse.Namespace, result: Compressed, screen: Screen) -> Iterator[str]:
-    """Yields the report: the receipt, what it does not count, what to do next."""
+    """Yields the report: the receipt, what it does not count, and the next step."""
     first, *rest = str(result.receipt).splitlines()
     yield from (screen.paint(line, "bold") for line in wrap(first, screen.columns, 2))
     for line in rest:
@@ -191,7 +191,7 @@ def _beside(given: Given) -> int:
 
 
 def _original_hint(args: argparse.Namespace, result: Compressed) -> tuple[str, str]:
-    """Returns how to read a message that the result does not have unchanged: a text and a command."""
+    """Returns how to read a message that was changed or left out: a text and a command."""
     gone = next((one for one in result.verdicts if one.fate is not Fate.KEPT and one.number), None)
     if gone is None:
         return "", ""
@@ -234,7 +234,7 @@ def _command_with(args: argparse.Namespace, option: str) -> str:
 
 
 def _try_target(given: Given, args: argparse.Namespace, tokens: int) -> int | None:
-    """Returns the tokens of the result with that target; None where it would not be worth having."""
+    """Returns the tokens of the result with that target; None if it would save too little."""
     if tokens < 1:
         return None
     trial = type(args)(**{**vars(args), "target_tokens": tokens})

@@ -1,4 +1,4 @@
-"""`penstock dashboard`: the pages over a store, on this machine, until Ctrl-C."""
+"""`penstock dashboard`: serves the pages of a store on this machine, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _has_screen() -> bool:
-    """Returns True where a browser would open a window, not take over this terminal."""
+    """Returns True if a browser would open a window instead of taking over this terminal."""
     if not sys.stdout.isatty() or os.environ.get("SSH_CONNECTION"):
         return False
     return sys.platform in {"darwin", "win32"} or bool(

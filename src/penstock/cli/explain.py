@@ -37,7 +37,7 @@ _REASON_COLUMNS = 24  # the tools give way to that much of the reasons
 
 
 def run(args: argparse.Namespace) -> int:
-    """Explain the file. Raises what `read_given` and `compress_given` raise, and UnknownHandle."""
+    """Explains the file. Raises what `read_given` and `compress_given` raise, and UnknownHandle."""
     given = read_given(args)
     if args.handle is not None:
         return _show_original(given, args)
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def table(entries: Sequence[VerdictEntry], screen: Screen) -> Iterator[str]:
-    """Yields one line for each entry, under a heading, then notes, and a blank line at the end of each."""
+    """Yields the table: a heading, a line for each entry, then notes; a blank line ends the table and the notes."""
     if not entries:
         return
     for cells, entry in zip(_cells(entries, screen), (None, *entries), strict=True):
@@ -85,7 +85,7 @@ def table(entries: Sequence[VerdictEntry], screen: Screen) -> Iterator[str]:
 
 
 def _show_original(given: Given, args: argparse.Namespace) -> int:
-    """Show one message; with `--json` as the bytes that it came as, and a line break."""
+    """Shows one message; with `--json` its exact bytes and a line break."""
     original = find_original(given, args.handle)
     if args.json:
         write_stdout(original.raw + b"\n")
@@ -103,7 +103,7 @@ def _entries(given: Given, result: Compressed) -> list[VerdictEntry]:
 
 
 def _cells(entries: Sequence[VerdictEntry], screen: Screen) -> list[list[str]]:
-    """Returns the columns of the heading and of each line but for the reason; tools where there is room for them."""
+    """Returns the columns of the heading and of each line, without the reason; the tools only if there is room."""
     sizes = _sizes(entries, screen.arrow)
     names = [_names(entry) for entry in entries]
     fixed = align(
@@ -129,7 +129,7 @@ def _cells(entries: Sequence[VerdictEntry], screen: Screen) -> list[list[str]]:
 
 
 def _names(entry: VerdictEntry) -> tuple[str, str, str]:
-    """Handle, role and tools; of a run its first and last handle, how many they are, and all their tools."""
+    """Returns handle, role and tools; for a run, its first and last handle, its length and all its tools."""
     label = entry.label
     if entry.count == 1:
         return label.handle or "-", label.role, label.tools_text
@@ -138,7 +138,7 @@ def _names(entry: VerdictEntry) -> tuple[str, str, str]:
 
 
 def _sizes(entries: Sequence[VerdictEntry], arrow: str) -> list[str]:
-    """Returns the tokens of the heading and of each line: before, and after where that is something else."""
+    """Returns the token columns of the heading and of each line: before, and after if that differs."""
     before = ["tokens", *(f"{entry.before:,}" for entry in entries)]
     after = ["", *(f"{entry.after:,}" if _is_changed(entry) else "" for entry in entries)]
     left, right = max(map(len, before)), max(map(len, after))

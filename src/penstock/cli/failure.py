@@ -1,4 +1,4 @@
-"""Failures as people see them: one line that names the value, the limit and the next step, and an exit code."""
+"""Describes failures to people: one line that names the value, the limit and the next step, and an exit code."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _ask_for_report() -> str:
 
 
 def _locate(error: Exception) -> str:
-    """Returns where it was raised. The error's own text is left out: it may quote the conversation."""
+    """Returns where the error was raised, without its text, which may quote the conversation."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -31,7 +31,7 @@ _LONGEST_NAME = 200
 
 
 def run_create(args: argparse.Namespace) -> int:
-    """Makes a key and shows it, once. Raises SettingsError."""
+    """Creates a key and shows it, once. Raises SettingsError."""
     if not args.name.isprintable() or not 0 < len(args.name.strip()) <= _LONGEST_NAME:
         raise SettingsError("the name of a key is one line of text, of at most 200 characters")
     rules = KeyRules(
@@ -74,7 +74,7 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_revoke(args: argparse.Namespace) -> int:
-    """Has a key work no more. Raises SettingsError for an unknown id."""
+    """Revokes a key. Raises SettingsError for an unknown id."""
     with open_store_of(args, must_exist=True) as store:
         before = find_key(store, args.id)
         key = revoke_key(store, before.id, time.time())
@@ -87,7 +87,7 @@ def run_revoke(args: argparse.Namespace) -> int:
 
 
 def run_delete_data(args: argparse.Namespace) -> int:
-    """Deletes all conversations that came with a key, after a question. Raises SettingsError for an unknown id."""
+    """Deletes all conversations made with a key, after asking. Raises SettingsError for an unknown id."""
     with open_store_of(args, must_exist=True) as store:
         key = find_key(store, args.id)
         if not args.yes and not confirm(f"delete all conversations of key {key.id} ({printable(key.name)})?"):
@@ -102,7 +102,7 @@ def run_delete_data(args: argparse.Namespace) -> int:
 
 
 def run_rotate_seal(args: argparse.Namespace) -> int:
-    """Makes another key for the handoffs that clients carry; what older ones have sealed still opens. Raises SettingsError."""
+    """Creates a new key for the handoffs that clients carry; older handoffs still open. Raises SettingsError."""
     settings = settings_of(args)
     with open_store_of(args) as store:
         key = read_keys(store, settings.gateway.seal_key_file).rotate()

@@ -28,7 +28,7 @@ class Label(msgspec.Struct, frozen=True):
 
     @property
     def tools_text(self) -> str:
-        """The tools in a few words: `read_file ×2, terminal`."""
+        """The tools, with counts: `read_file ×2, terminal`."""
         counts: dict[str, int] = {}
         for tool in self.tools:
             counts[tool] = counts.get(tool, 0) + 1

@@ -91,7 +91,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _show_warnings() -> None:
-    """Has what the library warns of printed on standard error; by itself it prints nothing."""
+    """Prints the library's warnings on standard error; on its own it prints nothing."""
     import logging  # noqa: PLC0415 - help and mistakes do without
 
     if (handler := logging.lastResort) is not None:

@@ -29,7 +29,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serves until the client leaves, or until Ctrl-C. Raises SettingsError, also where the package `mcp` is missing."""
+    """Serves until the client leaves, or until Ctrl-C. Raises SettingsError, also if the package `mcp` is missing."""
     try:
         from penstock.integrations.mcp_server import RecallServer  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _choose_folder(args: argparse.Namespace) -> str:
-    """Returns the folder whose conversations are meant: the present one, unless the options say otherwise."""
+    """Returns the folder whose conversations are served: the current one, unless the options say otherwise."""
     if args.everywhere or args.session:
         return ""
     folder = Path(args.folder or ".").resolve()
@@ -98,6 +98,6 @@ def _serve_http(server: RecallServer, host: str, port: int, *, json_too: bool) -
 
 
 def _catch_up(history: ClientHistory) -> None:
-    """Imports beside the work; what fails is tried again by the next call, which tells it."""
+    """Imports in the background. A failure is retried by the next call, which reports it."""
     with suppress(PenstockError, OSError):
         history.catch_up()

@@ -57,9 +57,9 @@ _PASSWORD = re.compile(r"(://[^/@:]*):[^@]*@")
 
 
 def carry_store(text: str, args: argparse.Namespace | None) -> str:
-    """Returns the text with the options by which this command found its store in every command on a store that it names.
+    """Returns the text with `--store` and its like added to every command in it that works on a store.
 
-    Where the settings of the machine name the store, no option is needed. A password is not shown.
+    So a suggested command finds the same store. If the settings name the store, no option is needed. Passwords are not shown.
     """
     found = [("--store", store)] if (store := getattr(args, "store", None)) else []
     if config := getattr(args, "config", None):
@@ -129,7 +129,7 @@ def past_moment(text: str) -> float:
 
 
 def port_number(text: str) -> int:
-    """Reads the number of a port; 0 stands for any free one."""
+    """Reads a port number; 0 means any free port."""
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else -1
     if not 0 <= number <= 65_535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: give a whole number from 0 to 65535")
@@ -182,7 +182,7 @@ def key_and_value(text: str) -> tuple[str, str]:
 
 
 def add_shared(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that every command but `trajectories` has."""
+    """Adds the options of every command except `trajectories`."""
     parser.add_argument("--json", action="store_true", help="report as JSON")
     parser.add_argument("--config", metavar="FILE", help="settings file to use instead of the default")
     parser.add_argument(
@@ -233,7 +233,7 @@ def add_counted_model(parser: argparse._ActionsContainer, text: str) -> None:
 
 
 def tell_of_model(model: str | None, summary_model: str | None) -> None:
-    """Says on standard error what `--model` has meant since it named the model that writes, where only it was given."""
+    """Explains on standard error, if only `--model` was given, that it no longer names the model that writes."""
     if model and not summary_model and sys.stderr is not None:
         print(
             "penstock: --model names the model whose tokenizer and window count; for one that writes the summary use "

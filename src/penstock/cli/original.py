@@ -1,4 +1,4 @@
-"""One message of the input, by its handle: for people in words, for programs as the bytes it came as."""
+"""One message of the input, by its handle: as text for people, as its exact bytes for programs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LONGEST_HANDLE = 40  # characters of a wrong handle that are shown
 
 
 class Original:
-    """A message of the input as it came, apart from a handoff that was put in front of it."""
+    """A message of the input with its original bytes, without a handoff that was put in front of it."""
 
     def __init__(self, given: Given, place: int, label: Label) -> None:
         document = given.document
@@ -48,7 +48,7 @@ class Original:
 
 
 def find_original(given: Given, handle: str) -> Original:
-    """Returns the message that a stub or a handoff made from this input names so. Raises UnknownHandle."""
+    """Returns the message that stubs and handoffs made from this input call by this handle. Raises UnknownHandle."""
     document = given.document
     numbered = number_input(document)
     labels = label_messages(document.messages, numbered.numbers)
@@ -97,7 +97,7 @@ def _find_newest(numbered: NumberedInput) -> int:
 
 
 def _runs(numbered: NumberedInput) -> str:
-    """Returns the numbers in few words: `m1, m58 to m63`."""
+    """Returns the numbers as ranges: `m1, m58 to m63`."""
     runs = runs_of(sorted(filter(None, numbered.numbers)))
     return ", ".join(_run(first, last) for first, last in runs)
 
@@ -136,7 +136,7 @@ def _picture(image: Image) -> str:
 
 
 def _indent(arguments: str) -> str:
-    """JSON arguments with a line for each, so that long ones can be read; others as they are."""
+    """Returns JSON arguments with one per line, so that long ones can be read; anything else unchanged."""
     try:
         value = parse_json(arguments)
     except ValueError:

@@ -37,7 +37,7 @@ class ProgressLine:
         self._thread: threading.Thread | None = None
 
     def now(self, doing: str) -> None:
-        """Says from now on that this is being done."""
+        """Shows this text from now on."""
         self._doing = doing
 
     def describe(self, seconds: float, screen: Screen) -> str:  # noqa: ARG002 - for subclasses that draw

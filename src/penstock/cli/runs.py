@@ -1,6 +1,6 @@
-"""Messages in few lines: neighbours with the same fate for the same kind of reason are one.
+"""Groups messages for the table of `penstock explain`: neighbours with the same fate and kind of reason share a line.
 
-Where fates alternate for long, a line counts them.
+Where fates keep alternating, one line counts them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class VerdictEntry(msgspec.Struct, frozen=True):
 def list_entries(
     labels: Sequence[Label], verdicts: Iterable[Verdict], added: Iterable[AddedMessage]
 ) -> list[VerdictEntry]:
-    """Returns a line for each message of the input, in order, and one for each that repair put in."""
+    """Returns an entry for each message of the input, in order, and one for each that repair added."""
     put_in = sorted(added, reverse=True)
     entries: list[VerdictEntry] = []
     for one in verdicts:
@@ -68,9 +68,9 @@ def _put_in(added: AddedMessage) -> VerdictEntry:
 
 
 def group_entries(entries: Sequence[VerdictEntry]) -> list[VerdictEntry]:
-    """Returns the same in few lines: what is notable on its own, long runs together.
+    """Returns fewer entries: notable messages on their own, long runs together.
 
-    As few as fit a screen, if they can.
+    No more than fit a screen, if possible.
     """
     lines = _runs(entries, _kind)
     if len(lines) > _SCREEN_ROWS:
@@ -135,7 +135,7 @@ def _runs(entries: Sequence[VerdictEntry], kind: Callable[[VerdictEntry], Hashab
 
 
 def _key(at: int, entry: VerdictEntry, kind: Callable[[VerdictEntry], Hashable]) -> tuple[Hashable, int]:
-    """A run also ends where numbers are missing: its first and last handle must say all of it."""
+    """Returns the key of a run. It also ends where numbers are missing: first and last handle must describe all of it."""
     found = kind(entry) if entry.number else None
     return found, (at - entry.number if found is not None and entry.number else at)
 

@@ -37,7 +37,7 @@ __all__ = ["reading_hint", "run", "search_lines", "search_store"]
 
 
 def run(args: argparse.Namespace) -> int:
-    """Searches, and shows what was found, the best first. Raises UnknownSession, InputError."""
+    """Searches, and shows the hits, best first. Raises UnknownSession, InputError."""
     query = " ".join(args.query)
     if not query.strip():
         raise InputError("search for what? give words, a name, a path or a number")
@@ -74,7 +74,7 @@ def search_store(
     embedder: Embedder | None = None,
     within: SearchFilter | None = None,
 ) -> SearchReport:
-    """Searches a conversation, or all; a line on the terminal shows how far new messages are indexed."""
+    """Searches one conversation or all; a line on the terminal shows the progress of indexing new messages."""
     with ProgressLine("searching") as progress:
 
         def show_progress(done: int, left: int) -> None:
@@ -86,7 +86,7 @@ def search_store(
 
 
 def search_lines(found: SearchReport, query: str, screen: Screen) -> Iterator[str]:
-    """Yields what was found, with the words of the query in colour."""
+    """Yields the hits, with the words of the query in colour."""
     if found.waiting:
         yield screen.paint(_say_waiting(found), "yellow")
     if not found.hits:

@@ -40,7 +40,7 @@ _CACHING = (
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serves until a signal, then lets the requests that run end. Raises SettingsError where there is no upstream."""
+    """Serves until a signal, then lets running requests finish. Raises SettingsError if there is no upstream."""
     flags = {
         f"gateway.{name}": str(value)
         for name in ("host", "port", "processes", "summarise", "answer_client_compactions", "recall")
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _serve_beside(url: str | None, settings: Settings, telling: Connection) -> None:
-    """Serves as one of several processes, and tells its address to the first."""
+    """Serves as one of several processes, and reports its address to the first."""
     watch_parent()
     with closing(open_store(settings.store.url)) as store:
         run_in_loop(_serve(read_upstreams(settings.gateway, url), settings, store, telling.send))
@@ -108,7 +108,7 @@ def _start_local_model(stack: ExitStack) -> str:
 
 
 def _announce(address: str, *, json_too: bool) -> None:
-    """Prints the address alone on standard output, and for people how a client is told of it."""
+    """Prints the bare address on standard output, and for people how to point a client at it."""
     screen_of(sys.stdout).say(json.dumps({"address": address}) if json_too else address)
     sys.stdout.flush()
     _say(f"OPENAI_BASE_URL={address}/v1")

@@ -59,7 +59,7 @@ def run_pin(args: argparse.Namespace) -> int:
 
 
 def run_delete(args: argparse.Namespace) -> int:
-    """Deletes a conversation, after a question. Raises UnknownSession."""
+    """Deletes a conversation, after asking. Raises UnknownSession."""
     with open_store_of(args, must_exist=True) as store:
         session = find_conversation(store, args.id)
         length = store.log_tip(session.id).length
@@ -74,7 +74,7 @@ def run_delete(args: argparse.Namespace) -> int:
 
 
 def run_expire(args: argparse.Namespace) -> int:
-    """Deletes what is due, after a question; with `--dry-run` only shows it. Raises SettingsError."""
+    """Deletes expired conversations, after asking; with `--dry-run` only shows it. Raises SettingsError."""
     days = args.days or settings_of(args).store.retention_days
     if days is None:
         raise SettingsError("after how many days? give --days N, or set store.retention_days")
@@ -109,7 +109,7 @@ def _count(gone: Sequence[ExpiredConversation]) -> str:
 
 
 def confirm(question: str) -> bool:
-    """Asks at the terminal; true for a yes. Raises SettingsError where there is no terminal to ask at."""
+    """Asks at the terminal; returns True for yes. Raises SettingsError if there is no terminal to ask at."""
     if sys.stdin is None or sys.stderr is None or not sys.stdin.isatty():
         raise SettingsError("deleting cannot be undone, and there is no terminal to ask at: add --yes")
     asked = wrap(f"penstock: {question} [y/N]", screen_of(sys.stderr).columns)

@@ -56,7 +56,7 @@ _OUTCOMES = {
 
 
 class _ImportedFile(msgspec.Struct):
-    """A file and what became of it. Its conversations are kept without their messages, so that memory holds one file."""
+    """A file and its outcome. Conversations are kept without their messages, so that only one file is in memory."""
 
     file: str
     folder: str = ""
@@ -67,7 +67,7 @@ class _ImportedFile(msgspec.Struct):
 
 
 class _WaitingAgent(msgspec.Struct, frozen=True):
-    """A sub-agent whose session may be in a file that comes later."""
+    """A sub-agent whose parent session may be in a later file."""
 
     source: _ImportedFile
     place: int
@@ -116,7 +116,7 @@ def _find_files(given: str) -> list[_ImportedFile]:
 def _import_file(
     one: _ImportedFile, store: Store, settings: Settings, dialect: str
 ) -> Iterator[_WaitingAgent]:
-    """Imports the conversations of a file; yields those that have to wait for another file."""
+    """Imports the conversations of a file; yields those that must wait for another file."""
     if one.file != "-" and Path(one.file).is_dir():
         one.error = f"there is no {_SESSIONS} in this folder: name the files themselves"
         return
@@ -166,7 +166,7 @@ def _count_added(one: _ImportedFile) -> int:
 
 
 def _sum_up(imported: Sequence[_ImportedFile]) -> str:
-    """Returns what became of all files in one line; of those in a folder, files with nothing new are told here alone."""
+    """Returns the outcome of all files in one line; files of a folder with nothing new are mentioned only here."""
     added = [
         done for one in imported for _, done in one.outcomes if isinstance(done, Adoption) and done.added
     ]
@@ -181,7 +181,7 @@ def _sum_up(imported: Sequence[_ImportedFile]) -> str:
 
 
 def _read_modification_time(file: str) -> float:
-    """Returns when the file was last written: the time of messages that have none."""
+    """Returns when the file was last written: the time for messages that have none of their own."""
     try:
         return time.time() if file == "-" else Path(file).stat().st_mtime
     except OSError:

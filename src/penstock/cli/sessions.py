@@ -63,7 +63,7 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def list_lines(found: Sequence[ListedConversation], screen: Screen) -> Iterator[str]:
-    """Yields the table, no wider than the screen: on a narrow one, columns give way to the title. A pipe gets all of it."""
+    """Yields the table, no wider than the screen: on a narrow one, columns are dropped before the title. A pipe gets every column."""
     room = max(1, screen.columns - _LEAST_TITLE_COLUMNS - 2) if screen.columns else 0
     rows = [_HEADINGS[:-1], *(_cells(one) for one in found)]
     cells_that_fit = drop_columns(rows, room, _DROPPED_FIRST)
@@ -122,7 +122,7 @@ def _show_handle(place: HistoryPlace, text: str, *, as_json: bool) -> int:
 
 
 def handle_lines(place: HistoryPlace, text: str, screen: Screen) -> Iterator[str]:
-    """Yields what a handle names, in full, under a line that says what it is."""
+    """Yields the full text behind a handle, under a line that says what it is."""
     about = [place.handle, place.role or place.kind, pluralise(place.tokens, "token")]
     if place.at is not None:
         about.append(format_time(place.at))
@@ -144,7 +144,7 @@ def _show_entities(found: Sequence[EntityState], *, as_json: bool) -> int:
 
 
 def entity_lines(found: Sequence[EntityState], screen: Screen) -> Iterator[str]:
-    """Yields all that is known of one entity; of several, one line each."""
+    """Yields everything known about one entity; for several, one line each."""
     if len(found) > 1:
         rows = [[one.handle, one.kind, _entity_text(one)] for one in found]
         yield from (screen.clip("  ".join(cells), 0) for cells in align(rows, right={0}))

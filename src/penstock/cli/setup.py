@@ -1,4 +1,4 @@
-"""`penstock config`, `penstock engines` and `penstock doctor`: what is set up, and whether it works."""
+"""`penstock config`, `penstock engines` and `penstock doctor`: shows the set-up, and checks that it works."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _FAULTS_REMAIN = 1
 
 
 class ShownSetting(msgspec.Struct, frozen=True):
-    """A setting as it is shown: private values are not."""
+    """A setting as it is shown; private values are hidden."""
 
     key: str
     value: Any
@@ -62,7 +62,7 @@ class ShownSetting(msgspec.Struct, frozen=True):
 
 
 def run_config(args: argparse.Namespace) -> int:
-    """Shows every setting, its value and where that comes from. Raises SettingsError for a wrong one."""
+    """Shows every setting, its value and its source. Raises SettingsError for an invalid one."""
     path = Path(args.config) if args.config else None
     given = read_given_values(path, flags=dict(args.settings))
     settings_from({key: found.value for key, found in given.items()})
@@ -126,7 +126,7 @@ class ListedEngine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_engines(args: argparse.Namespace) -> int:
-    """Shows the engines, or chooses one. Raises SettingsError where the active one is missing or cannot be loaded."""
+    """Lists the engines, or chooses one. Raises SettingsError if the active one is missing or cannot be loaded."""
     settings = settings_of(args)
     if args.step == "enable":
         return _enable(args, settings)
@@ -149,7 +149,7 @@ def run_engines(args: argparse.Namespace) -> int:
 
 
 def _enable(args: argparse.Namespace, settings: Settings) -> int:
-    """Writes the engine into the settings file, once it has been loaded. Raises SettingsError where it cannot be."""
+    """Loads the engine, then writes its name to the settings file. Raises SettingsError if it cannot be loaded."""
     if args.name is None:
         raise SettingsError(
             "no engine was named; penstock engines lists them, penstock engines enable NAME chooses one"
@@ -177,7 +177,7 @@ def _enable(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def list_engines(settings: Settings) -> list[ListedEngine]:
-    """Returns all engines. Each is loaded, which runs its code, to see whether that works."""
+    """Returns all engines. Loads each one, which runs its code, to see whether it works."""
     from penstock.engine.registry import offers  # noqa: PLC0415 - as above
 
     redact = redactor_of_process().redact
@@ -239,7 +239,7 @@ def _engines_to_dict(
 
 
 def run_doctor(args: argparse.Namespace) -> int:
-    """Checks the store; with `--repair` repairs it. The exit code is 1 where faults remain."""
+    """Checks the store, and repairs it with `--repair`. The exit code is 1 if faults remain."""
     from penstock.cli.stored import open_store_of  # noqa: PLC0415 - config does without any store
 
     with open_store_of(args, keep_expired=True, must_exist=True) as store:

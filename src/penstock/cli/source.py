@@ -48,7 +48,7 @@ class Given(msgspec.Struct, frozen=True, eq=False):
 
 
 def read_given(args: argparse.Namespace) -> Given:
-    """Reads the file, or standard input for `-`. Raises InputError for what cannot be read, SettingsError."""
+    """Reads the file, or standard input for `-`. Raises InputError if it cannot be read, and SettingsError."""
     settings = settings_of(args)
     with ProgressLine("reading"):
         data = read_bytes(args.file)
@@ -90,7 +90,7 @@ def beside_tokens(given: Given, tokenizer: Tokenizer) -> RequestOverhead:
 
 
 def settings_of(args: argparse.Namespace) -> Settings:
-    """Returns the settings with those of `--config` and `--set`."""
+    """Returns the settings, with `--config` and `--set` applied."""
     return load_settings(Path(args.config) if args.config else None, flags=dict(args.settings))
 
 

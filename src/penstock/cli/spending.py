@@ -31,7 +31,7 @@ _DROPPED_FIRST = (3, 4, 1)  # cached, output, requests: columns that go where th
 
 
 def run_usage(args: argparse.Namespace) -> int:
-    """Shows usage by model, and what of it was for summaries. Raises UnknownSession."""
+    """Shows usage by model, and how much of it was for summaries. Raises UnknownSession."""
     with open_store_of(args, must_exist=True) as store, ProgressLine("adding up"):
         found = report_usage(store, find_conversation(store, args.id).id if args.id else None)
     screen = screen_of(sys.stdout)
@@ -57,7 +57,7 @@ def run_usage(args: argparse.Namespace) -> int:
 
 
 def run_insights(args: argparse.Namespace) -> int:
-    """Shows the last days."""
+    """Shows usage and savings of the last days."""
     with open_store_of(args, must_exist=True) as store, ProgressLine("adding up"):
         found = report_insights(store, args.days, time.time())
     screen = screen_of(sys.stdout)

@@ -1,4 +1,4 @@
-"""The store that the options and settings name, for commands on stored conversations."""
+"""Opens the store for commands on stored conversations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def open_store_of(
 ) -> Iterator[Store]:
     """Opens the store that `--store` or the settings name, else the one in the user's data folder.
 
-    Conversations that are due by `store.retention_days` are deleted first, and reported, unless `keep_expired`. A
+    Conversations that have expired by `store.retention_days` are deleted first, and reported, unless `keep_expired`. A
     file that does not exist is created; with `must_exist`, StoreUnavailable is raised: a command that reads would find
     nothing in a new store, and a mistyped address would look like a sound one.
     """

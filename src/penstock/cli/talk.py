@@ -1,4 +1,4 @@
-"""A stored conversation on a screen, to be read: long results folded, and a pager on a terminal."""
+"""Shows a stored conversation for reading: long results are folded, and a terminal gets a pager."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _call_lines(call: TalkCall, screen: Screen, read_by: str) -> Iterator[str]:
 
 
 def _fold(lines: Sequence[str], most: int, command: str, screen: Screen, indent: int = 2) -> Iterator[str]:
-    """Yields the first lines, and how to read the rest. One line more than that is shown, too."""
+    """Yields the first lines, and how to read the rest. A single further line is shown instead of the hint."""
     shown = lines if len(lines) <= most + 1 else lines[:most]
     for line in shown:
         yield " " * indent + screen.clip("    ".join(map(printable, line.split("\t"))), indent)
@@ -94,7 +94,7 @@ def _shorten(text: str) -> str:
 
 
 def page(lines: Iterable[str], screen: Screen) -> None:
-    """Shows the lines: through `$PAGER`, else `less`, where a person sits at a terminal, and else as they come."""
+    """Shows the lines through `$PAGER`, else `less`, if output is a terminal; otherwise writes them as they come."""
     command = shlex.split(os.environ.get("PAGER", "less"))
     if not screen.bars or not sys.stdin.isatty() or not command or shutil.which(command[0]) is None:
         for line in lines:

@@ -100,7 +100,7 @@ def _summaries_of(wanted: Run) -> SummariesSeen | None:
 
 @contextmanager
 def _silent_output() -> Iterator[None]:
-    """Standard output is for what we report. Ray tells there of every process that dies, whatever it is asked."""
+    """Keeps standard output for our report: Ray writes to it about every process that dies, whatever its settings."""
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
         yield
 
@@ -165,7 +165,7 @@ def _figures(wanted: Run, finished: RunResult, screen: Screen) -> Iterator[tuple
 
 
 def _explain_still_over(finished: RunResult, wanted: Run) -> str:
-    """Returns how many rows are still over the target, why, and what helps."""
+    """Returns how many rows are still over the target, why, and what would help."""
     over, kept = finished.totals.still_over_limit, finished.totals.count(TrajectoryOutcome.NOT_COMPRESSIBLE)
     if not over:
         return "0"
@@ -192,7 +192,7 @@ def _outcomes(wanted: Run, finished: RunResult, screen: Screen) -> Iterator[tupl
 
 
 class RunLine(ProgressLine):
-    """While the block runs, tells how far the run is. `summaries` are those that models have written so far."""
+    """Shows the progress of a run while the block runs. `summaries` are those that models have written so far."""
 
     def __init__(self, summaries: SummariesSeen | None = None) -> None:
         super().__init__("starting", plain_seconds=_PLAIN_SECONDS)
@@ -200,7 +200,7 @@ class RunLine(ProgressLine):
         self._latest: RunProgress | None = None
 
     def update(self, progress: RunProgress) -> None:
-        """Takes note of how far the run is."""
+        """Records the progress of the run."""
         self._latest = progress
 
     def describe(self, seconds: float, screen: Screen) -> str:
@@ -214,7 +214,7 @@ def progress_line(
 ) -> str:
     """Returns the line: a bar where there can be one, rows, their pace, time left, summaries, cost so far.
 
-    Rows are told a shard at a time. A model may take minutes for one, so its summaries are told one by one.
+    Rows are reported a shard at a time. A model may take minutes for one, so its summaries are counted one by one.
     """
     words: list[str] = []
     if summaries is not None:

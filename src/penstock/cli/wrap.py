@@ -1,7 +1,7 @@
-"""`penstock wrap`: a client, through the gateway that runs here already, or through one of its own until the client ends.
+"""`penstock wrap`: runs a client through the gateway that runs here already, or through one of its own until it ends.
 
-The client has the terminal and the signals: Ctrl-C is for it, and what others send to us is passed on. What the gateway
-has to say goes to a file.
+The client has the terminal and its signals: Ctrl-C goes to it, and signals sent to us are passed on. The gateway logs to
+a file.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _PLACE = "http://127.0.0.1:PORT"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the client and returns its exit code. Raises SettingsError where it is not installed, or has no known API."""
+    """Runs the client and returns its exit code. Raises SettingsError if it is not installed, or its API is unknown."""
     own = {}
     for name in ("summarise", "answer_client_compactions", "recall"):
         if (value := getattr(args, name)) is not None:
@@ -127,7 +127,7 @@ def _find_program(args: argparse.Namespace, path: str | None) -> str:
 
 
 def _choose_upstreams(settings: Settings, client: WrappedClient, url: str | None) -> Upstreams:
-    """Returns what was typed, else the upstreams of the settings where they speak the client's API, else its usual ones."""
+    """Returns the upstreams: as typed, else those of the settings that speak the client's API, else the client's usual ones."""
     if url is not None:
         return read_upstreams(settings.gateway, url)
     if settings.gateway.upstreams:
@@ -194,7 +194,7 @@ class _Wrapping:
 
 
 class _ClientProcess:
-    """The client, in our own process group: what is typed at the terminal reaches both of us."""
+    """The client, in our own process group: keys at the terminal signal both of us."""
 
     def __init__(self, command: list[str], environ: dict[str, str]) -> None:
         self._process = subprocess.Popen(command, env=environ)  # noqa: S603 - the user's own program
@@ -202,13 +202,13 @@ class _ClientProcess:
         self._lock = threading.Lock()
 
     def send(self, number: int) -> None:
-        """Passes a signal on, as long as there is one to get it."""
+        """Passes a signal on, if the client still runs."""
         with self._lock:
             if self._alive:
                 os.kill(self._process.pid, number)
 
     def wait(self) -> int:
-        """Returns the exit code once it has ended. Where it stops itself, so do we, and the shell has the terminal."""
+        """Returns the exit code once it has ended. If it suspends itself, so do we, and the shell has the terminal."""
         if not hasattr(os, "WUNTRACED"):  # Windows
             return self._process.wait()
         pid = self._process.pid
@@ -234,7 +234,7 @@ class _ClientProcess:
 
 @contextmanager
 def _passing_signals(process: _ClientProcess) -> Iterator[None]:
-    """Leaves the terminal's signals to the client, which gets them itself, and passes on what is sent to us alone."""
+    """Ignores the terminal's signals, which the client gets itself, and passes on signals sent to us alone."""
     loop = asyncio.get_running_loop()
     numbers = [
         (getattr(signal, name), passed)
@@ -297,7 +297,7 @@ def _report(args: argparse.Namespace, tally: RunTally | None, log_path: Path) ->
 
 
 def _show(args: argparse.Namespace, start: ClientStart, upstreams: Upstreams, running: str | None) -> None:
-    """Prints what would be set and run as a line for a shell, without secrets, and where requests would go."""
+    """Prints the variables and the command as a shell line, without secrets, and where requests would go."""
     command = [args.program or args.client, *start.arguments, *args.arguments]
     addresses = {one.name: one.address.base_url for one in upstreams}
     screen = screen_of(sys.stdout)
@@ -319,7 +319,7 @@ def _show(args: argparse.Namespace, start: ClientStart, upstreams: Upstreams, ru
 
 @contextmanager
 def _open_log(path: Path) -> Iterator[TextIO]:
-    """Opens the file that takes all that is logged in this process: nothing of it reaches the terminal."""
+    """Opens the log file of this process: nothing that is logged reaches the terminal."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if path.exists() and path.stat().st_size > _LOG_BYTES:
         path.replace(path.with_name("wrap.log.1"))

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def is_interactive(prompt: str | None) -> bool:
-    """Tells a conversation from a script: no prompt was given, and a person is at both ends."""
+    """Returns True for a conversation, False for a script: no prompt was given, and both ends are a terminal."""
     return (
         prompt is None
         and sys.stdin is not None
@@ -51,7 +51,7 @@ def is_interactive(prompt: str | None) -> bool:
 
 @contextmanager
 def echo_typing(*, on: bool) -> Iterator[None]:
-    """Until the end of the block, has the terminal show what is typed, or not."""
+    """Turns the terminal's echo of typed text on or off until the end of the block."""
     try:
         import termios  # noqa: PLC0415 - not on every system
 

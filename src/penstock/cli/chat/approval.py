@@ -1,4 +1,4 @@
-"""Asks a person to allow what a tool is about to do: shows it in full, and takes yes, no or always.
+"""Asks a person to approve a tool call: shows it in full, and takes yes, no or always.
 
 Always means in this session, or in this project, from any chat. `approval_lines` shows what is allowed.
 """
@@ -47,9 +47,9 @@ def _write_question(columns: int, *, view: bool, keeps: bool) -> tuple[str, str]
 
 
 def permission_lines(asked: Permission, screen: Screen, rows: int) -> list[str]:
-    """Returns what the person is asked to allow: the command or the file, the difference, and why it needs permission.
+    """Returns the text of the question: the command or the file, the difference, and why it needs approval.
 
-    Characters that would move the cursor or reverse the text are shown as escapes: what is read is what is done.
+    Characters that would move the cursor or reverse the text are shown as escapes, so that the person reads what will run.
     """
     edge = "│ " if screen.unicode else "| "
     lines = [
@@ -78,7 +78,7 @@ def _colour_difference(line: str, screen: Screen) -> str:
 def make_key_asker(
     key: Callable[[str, str], Awaitable[str]], keeps: Callable[[], bool]
 ) -> Callable[[Permission, Screen, int], Awaitable[ApprovalReply]]:
-    """Returns a function that asks with single keys, read by `key`. `keeps` says if a project's approvals are kept."""
+    """Returns a function that asks for single keys, read by `key`. `keeps` says whether approvals are kept for the project."""
 
     async def ask(asked: Permission, screen: Screen, rows: int) -> ApprovalReply:
         for line in permission_lines(asked, screen, rows):
@@ -100,7 +100,7 @@ def make_key_asker(
 
 
 async def ask_on_lines(asked: Permission) -> ApprovalReply:
-    """Asks on standard error and reads a line, for a terminal that is not taken over. No answer means no."""
+    """Asks on standard error and reads a line, for a terminal without the chat's own screen. No answer means no."""
     screen = screen_of(sys.stderr)
     for line in permission_lines(asked, screen, asked.detail.count("\n") + 1):
         screen.say(line)
@@ -115,7 +115,7 @@ async def ask_on_lines(asked: Permission) -> ApprovalReply:
 
 
 async def _read_line(descriptor: int) -> str:
-    """Returns the next line typed. A thread that reads could not be stopped by Ctrl-C; this can."""
+    """Returns the next line typed. Unlike a reading thread, it can be stopped by Ctrl-C."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(descriptor, ready.set)
@@ -130,13 +130,13 @@ async def _read_line(descriptor: int) -> str:
 
 
 def list_given(approvals: Approvals) -> list[ApprovalRule]:
-    """Returns what the person has allowed, in the order in which it is numbered: for the project, then for the session."""
+    """Returns the person's approvals in the order of their numbers: those of the project, then those of the session."""
     kept = approvals.project.rules() if approvals.project is not None else ()
     return [*kept, *(rule for rule in approvals.remembered if rule not in kept)]
 
 
 def approval_lines(approvals: Approvals, folder: str, screen: Screen) -> list[str]:
-    """Returns what needs no question, and since when: by numbers what can be revoked, then rules and `--yes`."""
+    """Returns what is allowed without asking, and since when: numbered if it can be revoked, then rules and `--yes`."""
     given = list_given(approvals)
     kept = approvals.project.rules() if approvals.project is not None else ()
     lines: list[str] = []

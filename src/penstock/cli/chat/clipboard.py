@@ -1,4 +1,4 @@
-"""A picture in the clipboard, by the programs that systems have for it. A terminal hands over text alone."""
+"""Reads a picture from the clipboard with the system's own programs: a terminal passes on only text."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _save(data: bytes, folder: Path) -> Path | None:
 
 
 async def _read(*command: str) -> bytes:
-    """Returns what the program prints; nothing where it fails or takes too long."""
+    """Returns the program's output; nothing if it fails or takes too long."""
     quiet = asyncio.subprocess.DEVNULL
     with suppress(OSError):
         process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""Begins a chat: the store, the model, and then a conversation at the terminal or one answer."""
+"""Starts a chat: opens the store, chooses the model, then talks at the terminal or answers once."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def _talk(
 
 @contextmanager
 def _log_to(path: Path) -> Iterator[None]:
-    """Writes the log of the package to a file meanwhile. Raises SettingsError where that cannot be written."""
+    """Writes the package's log to a file until the end of the block. Raises SettingsError if it cannot be written."""
     log = logging.getLogger("penstock")
     try:
         handler = logging.FileHandler(path, encoding="utf-8")
@@ -119,7 +119,7 @@ def _log_to(path: Path) -> Iterator[None]:
 
 
 def _confirm_host(host: str) -> bool:
-    """Asks the person, before anything is sent. Only a plain yes is one."""
+    """Asks the person before anything is sent. Only an explicit yes counts."""
     print(
         f"This conversation was with {printable(host)}, which no setting names, only the store. Whoever runs it would read "
         "the conversation and what the tools read."
@@ -160,7 +160,7 @@ def _find_resumed(store: Store, given: str | None) -> SessionRow | None:
 def _would_be_compacted(
     settings: Settings, store: Store, row: SessionRow, choice: ModelChoice, route: ModelRoute | None
 ) -> str:
-    """Returns what to ask before a conversation goes on in a smaller window than it had; empty where all of it fits."""
+    """Returns the question to ask before a conversation continues in a smaller window than before; empty if all of it fits."""
     session = Session(store, msgspec.structs.replace(row, model=choice.model.name), settings)
     session.endpoint, session.workings.listed_window = choice.model.base_url, choice.window_tokens
     window, tokens = session.window.tokens, find_prompt_tokens(session)

@@ -106,7 +106,7 @@ def parse_command(line: str) -> TypedCommand | None:
 
 
 def explain_unknown(word: str) -> str:
-    """Returns what to say to a command that does not exist."""
+    """Returns the reply to an unknown command."""
     return commands.explain_unknown(word, {name: command.about for name, command in COMMANDS.items()})
 
 
@@ -223,7 +223,7 @@ async def _resume(chat: Chat, argument: str, screen: Screen) -> list[str]:
 
 
 def _choose_own_model(chat: Chat, row: SessionRow) -> tuple[ModelChoice, str]:
-    """Returns the model that a conversation had, or the present one and why. Raises SettingsError."""
+    """Returns the conversation's own model, or the current one and why. Raises SettingsError."""
     now, route = chat.choice, read_route(chat.store, row)
     if (row.model, row.dialect) == (now.model.name, now.model.dialect):
         return now.keep_length(row, route), ""
@@ -236,7 +236,7 @@ def _choose_own_model(chat: Chat, row: SessionRow) -> tuple[ModelChoice, str]:
 
 
 def recap(chat: Chat, screen: Screen) -> list[str]:
-    """Returns where a resumed conversation stands: its title, its model, and what was said last."""
+    """Returns the state of a resumed conversation: its title, its model, and what was said last."""
     session = chat.agent.session
     title = make_title(chat.store, session.row, session.row.title)
     head = f"{chat.conversation[:SHORT_ID_CHARS]}  {printable(title)}"
@@ -285,7 +285,7 @@ def _shorten_markdown(text: str) -> str:
 
 
 def _render_markdown(text: str, screen: Screen) -> list[str]:
-    """Returns the text as lines: as it looks where answers are shown on a terminal, else as it was written."""
+    """Returns the text as lines: rendered if the screen is a terminal, else as it was written."""
     if not screen.bars:
         return [printable(line) for line in text.splitlines()]
     from penstock.cli.chat.view import draw_markdown, make_console  # noqa: PLC0415 - needs what scripts do without

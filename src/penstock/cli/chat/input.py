@@ -68,7 +68,7 @@ class CtrlC(Exception):
 class SlashCompleter(Completer):
     """Completes commands, after `/resume` the ids of conversations, and after `@` paths.
 
-    `ids` returns ids and titles, `paths` what a path that was begun may go on to.
+    `ids` returns ids and titles, `paths` the completions of a path.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class SlashCompleter(Completer):
         self._paths = paths
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-        """Yields what may stand at the cursor."""
+        """Yields the completions at the cursor."""
         del complete_event
         text = document.text_before_cursor
         if mention := _MENTIONED.search(document.current_line_before_cursor):
@@ -108,7 +108,7 @@ class SlashCompleter(Completer):
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
     ) -> AsyncGenerator[Completion, None]:
-        """Yields the same. Paths are looked for in a thread: a large folder, or its `.gitignore`, does not hold up keys."""
+        """Yields the same. Paths are searched in a thread, so that a large folder does not delay typing."""
         mention = _MENTIONED.search(document.current_line_before_cursor)
         found: Iterable[Completion] = (
             self.get_completions(document, complete_event)
@@ -125,7 +125,7 @@ class SlashCompleter(Completer):
 
 
 def _name_begun(path: str) -> str:
-    """Returns the mention of a path; that of a folder can go on."""
+    """Returns the mention of a path; one of a folder can be continued."""
     name = name_mention(path)
     return name.removesuffix('"') if path.endswith("/") else name
 
@@ -133,7 +133,7 @@ def _name_begun(path: str) -> str:
 class TypeAhead:
     """Collects the keys that are pressed while a turn goes on, for the prompt after it.
 
-    The terminal is asked to mark pastes meanwhile, as prompts do, so that their line ends are no Enter.
+    Meanwhile the terminal marks pastes, as it does at a prompt, so that line breaks in them are not taken for Enter.
     """
 
     def __init__(self, source: Input, terminal: Output) -> None:
@@ -144,7 +144,7 @@ class TypeAhead:
 
     @property
     def text(self) -> str:
-        """The text that the keys make; an Enter ends a line."""
+        """The text typed so far; Enter ends a line."""
         text = ""
         for press in self._keys:
             if press.key in _ENTERS:
@@ -158,7 +158,7 @@ class TypeAhead:
         return text
 
     def start(self) -> None:
-        """Begins to collect, with the keys that the last prompt has left over."""
+        """Starts collecting, beginning with the keys that the last prompt left over."""
         if self._attached is None:
             self._keys += get_typeahead(self._source)
             self._attached = self._source.attach(self._collect)
@@ -167,19 +167,19 @@ class TypeAhead:
             self._terminal.flush()
 
     def pause(self) -> None:
-        """Leaves the keys to others, until `start`."""
+        """Leaves the keys to others until `start`."""
         if self._attached is not None:
             self._attached.__exit__(None, None, None)
             self._attached = None
 
     def hand_over(self) -> None:
-        """Ends, and has the next prompt take the keys as if they were pressed there."""
+        """Stops collecting, and passes the keys to the next prompt as if they were pressed there."""
         self.pause()
         store_typeahead(self._source, [*self._keys, *self._source.flush_keys()])
         self._keys.clear()
 
     def take_text(self) -> str:
-        """Ends, and returns the text for a person to look at, who has stopped what went on: it is not sent."""
+        """Stops collecting, and returns the text to be edited: the person has interrupted, so it is not sent."""
         if self._attached is not None:
             self._collect()  # the keys right before Ctrl-C
         self.pause()
@@ -188,7 +188,7 @@ class TypeAhead:
         return text
 
     def close(self) -> None:
-        """Has the terminal hand over pastes as it did before."""
+        """Restores how the terminal passes on pastes."""
         self.pause()
         self._terminal.disable_bracketed_paste()
         self._terminal.flush()
@@ -254,7 +254,7 @@ class LineReader:
         self._session.app.invalidate()
 
     async def read_key(self, question: str, keys: str, interrupt: Callable[[], None]) -> str:
-        """Returns one of these keys. Esc and Ctrl-D mean the last of them; so does Ctrl-C, which also calls `interrupt`.
+        """Waits for one of these keys and returns it. Esc and Ctrl-D mean the last one; so does Ctrl-C, which also calls `interrupt`.
 
         Keys pressed before the question do not count.
         """
@@ -297,7 +297,7 @@ class LineReader:
         return await asking.prompt_async([("class:prompt", question)], handle_sigint=False)
 
     async def pick(self, choice: ConversationList, query: str = "") -> str | None:
-        """Returns the id of the conversation that the person picks from a list; None where they leave."""
+        """Returns the id of the conversation that the person picks from a list; None if they leave it."""
         return await pick_conversation(
             choice,
             query,
@@ -307,7 +307,7 @@ class LineReader:
         )
 
     def _take_paste(self, pasted: str) -> str:
-        """Returns what a paste puts into the input: the mention of a picture that was dragged here, else the text."""
+        """Returns what a paste inserts: the mention of a picture that was dragged here, else the text."""
         path = find_dragged(pasted)
         if not path:
             return pasted.replace("\r\n", "\n").replace("\r", "\n")
@@ -315,7 +315,7 @@ class LineReader:
         return f"{name_mention(path)} "
 
     async def _take_clipboard(self) -> str:
-        """Returns the mention of the picture that is in the clipboard; empty, and told to the person, where there is none."""
+        """Returns the mention of the picture in the clipboard; if there is none, says so and returns an empty text."""
         path = await save_clipboard_picture(data_folder() / "pasted")
         if path is None:
             await run_in_terminal(lambda: print(f"{NO_PICTURE}\n"))
@@ -329,7 +329,7 @@ class LineReader:
 
 
 def make_history_file(folder: Path) -> Path:
-    """Returns the history file, created for its owner alone. Raises OSError where it cannot be created."""
+    """Returns the history file, readable only by its owner. Raises OSError if it cannot be created."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / "chat_history"
     os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600))
@@ -352,9 +352,9 @@ def _discard_typed(descriptor: int) -> None:
 
 
 def _may_complete() -> bool:
-    """Returns whether a menu may open by itself: for a command or its argument, and for a path after `@`.
+    """Returns True if a menu may open by itself: for a command or its argument, or a path after `@`.
 
-    Rows are kept for it below the input, which is why a command that is whole has none.
+    A menu reserves rows below the input, so a complete command has none.
     """
     document = get_app().current_buffer.document
     if word := _FIRST_WORD.fullmatch(document.text):
@@ -368,7 +368,7 @@ def _may_complete() -> bool:
 
 
 def _send_or_break(event: KeyPressEvent) -> None:
-    """Enter sends, where there is something to send; after a backslash it adds a line."""
+    """Enter sends, if there is something to send; after a backslash it adds a line."""
     buffer: Any = event.current_buffer
     if buffer.document.text_before_cursor.endswith("\\") and buffer.document.is_cursor_at_the_end:
         buffer.delete_before_cursor(1)
@@ -382,13 +382,13 @@ def _bind_keys(
     take_paste: Callable[[str], str],
     take_clipboard: Callable[[], Coroutine[None, None, str]],
 ) -> KeyBindings:
-    """Returns the keys of the input itself. While the history is searched, prompt_toolkit's own hold."""
+    """Returns the key bindings of the input. During a search of the history, prompt_toolkit's own apply."""
     bindings = KeyBindings()
     typing = has_focus(DEFAULT_BUFFER)
 
     @bindings.add(Keys.BracketedPaste, filter=typing)
     def _(event: KeyPressEvent) -> None:
-        """A paste is one input; the name of a picture, as a file that is dragged here gives it, is attached."""
+        """A paste is one input; the path of a picture, as dragging a file pastes it, is attached."""
         event.current_buffer.insert_text(take_paste(event.data))
 
     @bindings.add("c-v", filter=typing)
@@ -410,7 +410,7 @@ def _bind_keys(
 
     @bindings.add("c-c", filter=typing)
     def _(event: KeyPressEvent) -> None:
-        """Ctrl-C clears what was typed; where nothing was, it goes to the chat."""
+        """Ctrl-C clears what was typed; with nothing typed, it goes to the chat."""
         if event.current_buffer.text:
             event.current_buffer.reset()
         else:
@@ -418,7 +418,7 @@ def _bind_keys(
 
     @bindings.add("c-o", filter=typing)
     def _(_event: KeyPressEvent) -> None:
-        """Ctrl-O shows all that a command has printed, above the prompt."""
+        """Ctrl-O shows everything that a command has printed, above the prompt."""
         run_in_terminal(unfold)
 
     return bindings

@@ -50,7 +50,7 @@ class StatusFragment(NamedTuple):
 
 
 def status_line(status: Status, columns: int, *, unicode: bool = True) -> list[StatusFragment]:
-    """Returns model, how full the window is, cost and cache hits; what does not fit is left out, the gauge last."""
+    """Returns the model, how full the window is, the cost and cache hits; drops what does not fit, the gauge last."""
     full = status.prompt_tokens / status.window_tokens if status.window_tokens else 0.0
     share = f"{full:.0%} of {shorten_count(status.window_tokens)}"
     parts = [
@@ -97,7 +97,7 @@ def _bar(status: Status, *, unicode: bool) -> Iterator[StatusFragment]:
 
 
 def summary_lines(spending: Spending, made: CompactionTotals, resume: str) -> list[str]:
-    """Returns what the requests used and cost, and the command to resume; nothing where there were none."""
+    """Returns the usage and cost of the requests, and the command to resume; nothing if there were none."""
     if not spending.requests:
         return []
     usage, ratio = spending.usage, spending.cache_hit_ratio
@@ -127,12 +127,12 @@ def _format_cost(spending: Spending) -> str:
 
 
 def strip_controls(text: str) -> str:
-    """Returns the text without control characters: a model, a file or a page may hold escape sequences."""
+    """Returns the text without control characters: a model, a file or a page may contain escape sequences."""
     return _CONTROLS.sub("", text)
 
 
 def compaction_lines(made: Compacted, *, waited: bool) -> list[str]:
-    """Returns what a compaction did: to how many messages what, why now, what went wrong, and why it may have grown."""
+    """Returns the report on a compaction: what happened to how many messages, why now, what went wrong, and why the view may have grown."""
     receipt = made.receipt
     fates = ((receipt.summarised, "summarised"), (receipt.elided, "shortened"), (receipt.kept, "kept"))
     first = (
@@ -161,9 +161,9 @@ def compacted_first_line(receipt: Mapping[str, Any]) -> str:
 
 
 def turn_end_line(event: TurnEnded, resume: str = "") -> str:
-    """Returns why a turn ended, and how to go on; an empty text where it is simply done.
+    """Returns why a turn ended and how to continue; an empty text if it simply finished.
 
-    `resume` is the command for it, in a script, where nothing can be typed.
+    `resume` is the command to do so from a script, where nothing can be typed.
     """
     match event.reason:
         case "done":

@@ -1,4 +1,4 @@
-"""Markdown that is still being written: which blocks of it are final, and how it looks on a terminal."""
+"""Markdown that is still being written: finds its final blocks, and renders it for a terminal."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _FENCES = ("```", "~~~")
 
 
 class AnswerMarkdown:
-    """An answer as it comes in. Blocks that nothing can change any more are taken out; the last one waits."""
+    """An answer as it arrives. Blocks that can no longer change are taken out; the last one waits."""
 
     def __init__(self) -> None:
         self._waiting = ""
         self._grown = False  # since the last look for blocks
 
     def show_waiting(self, rows: int) -> str:
-        """Returns the block that may still change; of a long one, as much of its end as fills `rows`."""
+        """Returns the block that may still change; of a long one, only the end that fills `rows`."""
         lines = self._waiting.split("\n")
         if len(lines) <= rows:
             return self._waiting[-rows * _MOST_COLUMNS :]
@@ -43,7 +43,7 @@ class AnswerMarkdown:
         self._grown = True
 
     def take_final(self) -> list[str]:
-        """Takes out the blocks that became final since the last time: all but the last one."""
+        """Takes out the blocks that have become final: all but the last one."""
         if not self._grown:
             return []
         self._grown = False
@@ -53,7 +53,7 @@ class AnswerMarkdown:
         return done
 
     def take_all(self) -> list[str]:
-        """Takes out what is left, when nothing more comes."""
+        """Takes out the rest, when the answer is complete."""
         done, self._waiting = _split_blocks(self._waiting), ""
         return done
 

@@ -1,4 +1,4 @@
-"""Chooses the model that answers, and knows how to reach it.
+"""Chooses the model that answers, and connects to it.
 
 `ModelWish` is what was asked for: by options, by the settings, or by resuming a conversation that had a model.
 `ModelChooser` turns it into a connected model: the one that was named, else one of a provider whose key is set, else the
@@ -71,7 +71,7 @@ To make it permanent: set model.name, model.provider, model.base_url and model.a
 class ModelRoute(msgspec.Struct, frozen=True):
     """The provider, address and window of a conversation's model. The variable that holds its key is left out on purpose.
 
-    A store may be shared: nobody who writes to it may have our keys sent to an address of theirs.
+    A store may be shared: a person who can write to it must not be able to have our keys sent to their own address.
     """
 
     provider: str
@@ -83,7 +83,7 @@ class ModelRoute(msgspec.Struct, frozen=True):
 
 
 class ModelWish(msgspec.Struct, frozen=True, kw_only=True):
-    """The model that was asked for; fields are empty where that was left open."""
+    """The model that was asked for; fields are empty if left open."""
 
     model: str = ""
     """Named for this chat."""
@@ -113,7 +113,7 @@ class ModelWish(msgspec.Struct, frozen=True, kw_only=True):
         return given if given._is_elsewhere(settings) else given._complete(settings)
 
     def _is_elsewhere(self, settings: ModelSettings) -> bool:
-        """Tells that the settings are about another provider: it must not get their address, let alone their key."""
+        """Returns True if the settings are about another provider: this one must not get their address, let alone their key."""
         if self.base_url or (self.provider and self.provider != settings.provider):
             return True
         brand = _SINGLE.get(settings.provider or "")
@@ -164,12 +164,12 @@ class ModelWish(msgspec.Struct, frozen=True, kw_only=True):
         return preset is not None and preset.dialect == dialect
 
     def _is_at(self, base_url: str) -> bool:
-        """Tells that a route leads to the address of the settings, or to a provider, which has its own key."""
+        """Returns True if a route leads to the address of the settings, or to a provider, which has its own key."""
         return not base_url or bool(self.base_url and read_address(self.base_url) == read_address(base_url))
 
 
 def read_route(store: Store, row: SessionRow) -> ModelRoute | None:
-    """Returns how the model of a conversation was reached last; None where that is not known."""
+    """Returns how the model of a conversation was last reached; None if unknown."""
     note = store.note(_ROUTES, row.conversation)
     try:
         return msgspec.json.decode(note, type=ModelRoute) if note else None
@@ -178,7 +178,7 @@ def read_route(store: Store, row: SessionRow) -> ModelRoute | None:
 
 
 def keep_route(store: Store, row: SessionRow, route: ModelRoute) -> None:
-    """Keeps how the model of a conversation is reached."""
+    """Stores how the model of a conversation is reached."""
     if read_route(store, row) != route:
         store.put_note(_ROUTES, row.conversation, msgspec.json.encode(route))
 
@@ -203,7 +203,7 @@ class ModelChoice(msgspec.Struct, frozen=True, eq=False):
     """The window that was given for it with an option, now or when the conversation began; 0 where none was."""
 
     def make_route(self, window_tokens: int) -> ModelRoute:
-        """Returns how the model is reached and the window that it has, for the next time."""
+        """Returns how to reach the model next time, and its window."""
         return ModelRoute(self.provider, self.base_url, self.context_length, window_tokens)
 
     def keep_length(self, row: SessionRow, route: ModelRoute | None) -> ModelChoice:
@@ -232,8 +232,8 @@ class ModelChoice(msgspec.Struct, frozen=True, eq=False):
 class ModelChooser:
     """Connects models. A server that it starts ends with `stack`, connections end with `aclose`.
 
-    `confirm` is asked before a conversation goes to a host that only the store names: whoever can write to the store
-    would be the model, with all that the tools may read. Without it the answer is no.
+    `confirm` is asked before a conversation goes to a host that only the store names: anyone who can write to the store
+    could otherwise pose as the model, with access to all that the tools may read. Without `confirm` the answer is no.
     """
 
     def __init__(
@@ -252,9 +252,9 @@ class ModelChooser:
             await model.aclose()
 
     def choose_first(self, resumed: SessionRow | None = None, route: ModelRoute | None = None) -> ModelChoice:
-        """Returns the model to begin with; for a resumed conversation, the one it had.
+        """Returns the model to start with; for a resumed conversation, its own.
 
-        Raises SettingsError where there is none, and where a key or an address is missing.
+        Raises SettingsError if there is none, or if a key or an address is missing.
         """
         if resumed is None:
             return self._connect_wish(self._wish, "")

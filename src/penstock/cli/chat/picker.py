@@ -1,4 +1,4 @@
-"""A list to pick a conversation from: words that are typed narrow it down, Enter takes one, Esc none."""
+"""A list of conversations to pick from: typing narrows it down, Enter takes one, Esc leaves."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _HERE = "(this one) "
 
 
 class ConversationList:
-    """Conversations, those of them that the typed words leave, and the one that is selected.
+    """All conversations, those that match the typed words, and the selected one.
 
-    `here` is the id of the present conversation: it is marked, and the selection begins at another one.
+    `here` is the id of the current conversation: it is marked, and the selection starts at another one.
     """
 
     def __init__(self, found: Sequence[ListedConversation], here: str) -> None:
@@ -52,14 +52,14 @@ class ConversationList:
         self.narrow("")
 
     def narrow(self, query: str) -> None:
-        """Leaves the conversations that have all words of the query, and selects the first of them."""
+        """Keeps the conversations that have all words of the query, and selects the first."""
         self.left = filter_conversations(self._found, query)
         self.at = self._top = 0
         if len(self.left) > 1 and self.left[0].row.id == self._here:
             self.at = 1
 
     def move(self, rows: int) -> None:
-        """Selects another one, so many rows further down or up; the ends of the list hold."""
+        """Moves the selection down or up by so many rows, but not past the ends of the list."""
         self.at = max(0, min(len(self.left) - 1, self.at + rows))
 
     @property
@@ -100,7 +100,7 @@ async def pick_conversation(
     color_depth: ColorDepth | None,
     unicode: bool = True,
 ) -> str | None:
-    """Returns the id of the conversation that a person picks; None where they leave. What was drawn is erased."""
+    """Returns the id of the conversation that a person picks; None if they leave. Erases what was drawn."""
     typed = Buffer(multiline=False, on_text_changed=lambda buffer: choice.narrow(buffer.text))
     typed.insert_text(query)
 
@@ -156,7 +156,7 @@ def _bind_keys(choice: ConversationList, page_rows: Callable[[], int]) -> KeyBin
 
     @bindings.add("enter")
     def _(event: KeyPressEvent) -> None:
-        """Takes the selected one; where none is left, there is nothing to take."""
+        """Takes the selected one, if there is one."""
         if choice.selected is not None:
             event.app.exit(result=choice.selected.row.tip.id)
 

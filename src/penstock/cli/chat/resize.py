@@ -1,4 +1,4 @@
-"""Clean redrawing after a resize: a terminal that wraps lines again moves what a program has drawn on it.
+"""Redraws cleanly after a resize: a terminal that rewraps lines moves what a program has drawn.
 
 prompt_toolkit and rich go up as many rows as they have drawn, and leave the rest behind as a ghost. Only what was drawn
 above the cursor matters: below it, everything is erased anyway.
@@ -21,12 +21,12 @@ __all__ = ["count_added_rows", "redraw_cleanly"]
 
 
 def count_added_rows(widths: Iterable[int], columns: int) -> int:
-    """Returns how many rows more lines of these widths take in a terminal of `columns` that has wrapped them."""
+    """Returns how many more rows lines of these widths take once a terminal of `columns` has wrapped them."""
     return sum(max(0, width - 1) // max(1, columns) for width in widths)
 
 
 def redraw_cleanly(app: Application[Any]) -> None:
-    """Has the application erase all that it has drawn when the terminal gets narrower."""
+    """Makes the application erase everything it has drawn when the terminal gets narrower."""
     if not wraps_on_resize():
         return
     resize = app._on_resize  # noqa: SLF001 - there is no public place between a resize and the erasing

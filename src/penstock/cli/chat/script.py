@@ -48,7 +48,7 @@ _PATIENCE_SECONDS = 3.0  # for the first byte of a pipe, where a prompt was give
 
 
 def read_prompt(given: str | None) -> str:
-    """Returns the prompt of -p, and what comes through a pipe after it. Raises InputError where there is none."""
+    """Returns the prompt of -p followed by piped text. Raises InputError if there is neither."""
     piped = ""
     if given is None or _has_piped_input():
         piped = read_bytes("-").decode(errors="replace").strip()
@@ -59,7 +59,7 @@ def read_prompt(given: str | None) -> str:
 
 
 def _has_piped_input() -> bool:
-    """Tells that standard input is a file, or a pipe that has something, beside the prompt of -p."""
+    """Returns True if standard input is a file, or a pipe with something in it, beside the prompt of -p."""
     if sys.stdin is None or sys.stdin.isatty():
         return False
     try:
@@ -92,7 +92,7 @@ class ScriptChat:
     async def run(self, prompt: str, session_id: str | None, typed: str | None = None) -> int:
         """Answers the prompt and returns the exit code. Raises UnknownSession, SettingsError, InputError.
 
-        `typed` is the part of the prompt in which files can be attached: what comes through a pipe only looks as if it did.
+        `typed` is the part of the prompt in which `@` attaches files: in piped text it does not.
         """
         chat = self._chat
         parsed = None if "\n" in prompt else parse_command(prompt)
@@ -114,7 +114,7 @@ class ScriptChat:
         return _CODES.get(ended.reason, UNANSWERED)
 
     async def _run_command(self, parsed: TypedCommand, session_id: str | None) -> int:
-        """Carries out a command; what it says, and what became of a compaction, goes to standard output."""
+        """Runs a command; its reply, and the report on a compaction, go to standard output."""
         command = parsed.command
         if command is None:
             raise InputError(explain_unknown(parsed.word))
@@ -201,7 +201,7 @@ class ScriptChat:
             self._note(line)
 
     def _flush_remarks(self) -> None:
-        """Writes what was said so far to standard error: it was on the way to the answer."""
+        """Writes the text so far to standard error: it was not the answer yet."""
         for line in "".join(self._said).strip().splitlines():
             self._note(line)
         self._said.clear()

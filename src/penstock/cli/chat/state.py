@@ -1,4 +1,4 @@
-"""The state of a chat: its agent, the model that answers, the conversations it was in, and what they cost."""
+"""The state of a chat: its agent and model, the conversations it has been in, and what they cost."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MANY = 2  # compactions after which the person is told what that means
 
 
 class ChatHost(msgspec.Struct, frozen=True, kw_only=True):
-    """The side of the person: the function that hears events, and the one that asks (None: nobody can be asked).
+    """The person's side: the function that receives events, and the one that asks (None if nobody can be asked).
 
     `one_turn` where the chat ends with its first answer.
     """
@@ -54,7 +54,7 @@ class ChatHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatSetup(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """The things that all conversations of a chat share."""
+    """What all conversations of a chat share."""
 
     settings: Settings
     store: Store
@@ -88,7 +88,7 @@ class Chat:
     async def ask(self, text: str, *, typed: str | None = None, dragged: Collection[str] = ()) -> TurnEnded:
         """Has the agent answer a message, with the files that it names with `@`.
 
-        Raises InputError where one of them cannot be attached; nothing was sent then. `typed` and `dragged` are as those of
+        Raises InputError if one of them cannot be attached; then nothing was sent. `typed` and `dragged` are as those of
         `attach_files`.
         """
         agent = self.agent
@@ -103,7 +103,7 @@ class Chat:
         return await agent.turn(given.text, given.pictures)
 
     def _explain_blindness(self) -> str:
-        """Returns why no picture is sent to the model; empty where it takes them."""
+        """Returns why no picture is sent to the model; empty if it takes them."""
         model = self.choice.model.name
         takes = self._takes_pictures(model)
         if takes:
@@ -120,9 +120,9 @@ class Chat:
         return takes_pictures(model) if said is None else said
 
     def open(self, session_id: str | None = None) -> None:
-        """Begins a conversation, or resumes the one of that session. Raises PenstockError; then nothing has changed.
+        """Starts a conversation, or resumes that session's. Raises PenstockError; then nothing has changed.
 
-        `opening_note` says afterwards that one that nearly filled the window was compacted first.
+        Afterwards `opening_note` says so if the conversation nearly filled the window and was compacted first.
         """
         setup, host = self.setup, self._host
         place = AgentPlace(
@@ -154,7 +154,7 @@ class Chat:
         )
 
     def find(self, given: str) -> str:
-        """Returns the session that an id or its beginning names; of an empty id, the previous conversation's."""
+        """Returns the session with that id or prefix; for an empty id, the previous conversation's."""
         if given:
             return find_conversation(self.store, given).id
         here = self.conversation if self._visited else ""
@@ -168,8 +168,8 @@ class Chat:
     async def switch_model(self, choice: ModelChoice) -> None:
         """Switches to another model; for a smaller window, the conversation is compacted first.
 
-        Raises SettingsError where it speaks another dialect and something was said already, and where it takes no pictures
-        and some were attached. Cancelled, it goes back.
+        Raises SettingsError if it speaks another dialect and something was said already, or if it takes no pictures and some
+        were attached. If cancelled, it goes back.
         """
         if self._takes_pictures(choice.model.name) is False and self._has_pictures():
             raise SettingsError(
@@ -201,14 +201,14 @@ class Chat:
 
     @property
     def status(self) -> Status:
-        """Returns where the agent stands."""
+        """Returns the status of the agent."""
         if self._status is None:
             self._status = self.agent.status()
         return self._status
 
     @property
     def caching_line(self) -> str:
-        """Returns how prompts are cached, for the first lines of a chat; empty where caching is off and was not asked for."""
+        """Returns how prompts are cached, for the greeting; empty if caching is off and was not asked for."""
         plan, wished = self.agent.asking.caching, self.setup.settings.model.cache_ttl
         return str(plan) if plan.on or wished == "1h" else ""
 
@@ -219,7 +219,7 @@ class Chat:
     # The end.
 
     async def close(self) -> None:
-        """Ends what the agent has begun. An empty conversation leaves no trace."""
+        """Stops the agent. An empty conversation leaves no trace."""
         await self.agent.aclose()
         self._keep_route()  # a server may have told its window meanwhile
         self._drop_empty()

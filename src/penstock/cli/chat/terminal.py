@@ -78,7 +78,7 @@ class TerminalChat:
         self._reading: asyncio.Future[str] = asyncio.Future()  # the input that is being read
 
     async def run(self, session_id: str | None) -> int:
-        """Talks until the person exits. Raises UnknownSession, SettingsError where it cannot begin."""
+        """Talks until the person exits. Raises UnknownSession or SettingsError if it cannot start."""
         self._chat.open(session_id)
         for line in self._greet(resumed=session_id is not None):
             self._screen.say(line)
@@ -102,7 +102,7 @@ class TerminalChat:
         return 0
 
     async def _warm_up(self) -> None:
-        """Loads what the first turn needs while the person types, and asks the server how large its window is."""
+        """Loads what the first turn needs while the person types, and asks the server for the size of its window."""
         await asyncio.to_thread(tokenizer_for(self._chat.status.model).count, "ready")
         await self._chat.agent.asking.learn_window()
         self._chat.refresh()
@@ -169,7 +169,7 @@ class TerminalChat:
         return None
 
     async def _answer(self, line: str) -> None:
-        """Carries out a command, or has the agent answer."""
+        """Runs a command, or lets the agent answer."""
         parsed = parse_command(line)
         try:
             if parsed is None:
@@ -206,9 +206,9 @@ class TerminalChat:
                 self._screen.say(part)
 
     async def _pick(self, parsed: TypedCommand) -> TypedCommand | None:
-        """Returns the command to carry out: of one without an id, the resuming of what the person picks; None to stay.
+        """Returns the command to run. For `/resume` and its like without an id, the person picks a conversation; None if they leave.
 
-        What is no id narrows the list down. Where that leaves nothing, the command says so itself.
+        An argument that is not an id narrows the list down. If nothing matches, the command says so itself.
         """
         chat, query = self._chat, parsed.argument
         if query and parsed.command is COMMANDS["resume"]:
@@ -228,9 +228,9 @@ class TerminalChat:
     async def _work(
         self, work: Coroutine[Any, Any, Any], doing: str, interrupt: Callable[[], None] | None = None
     ) -> Any:
-        """Shows long work as it goes on and returns its result; None where it was cancelled.
+        """Shows the progress of long work and returns its result; None if it was cancelled.
 
-        Ctrl-C calls `interrupt`, and cancels the work where there is none; a second one also ends the chat.
+        Ctrl-C calls `interrupt`, or cancels the work if there is none; a second one also ends the chat.
         """
         self._reader.ahead.start()
         self._view.start(doing)
@@ -254,7 +254,7 @@ class TerminalChat:
             self._chat.refresh()
 
     def _interrupt(self) -> None:
-        """Handles Ctrl-C while nothing is read: in a turn, or in the moment between two prompts."""
+        """Handles Ctrl-C while no input is read: during a turn, or between two prompts."""
         if self._task is None:
             if self._is_second_press():
                 self._leaving.set()
@@ -276,7 +276,7 @@ class TerminalChat:
             self._view.tick()
 
     async def _ask(self, asked: Permission) -> ApprovalReply:
-        """Asks the person; the view stands still meanwhile, and keys are answers."""
+        """Asks the person; meanwhile the view pauses, and keys are answers."""
         self._reader.ahead.pause()
         self._view.pause()
         rows = max(3, shutil.get_terminal_size().lines - _ROWS_BESIDE_A_QUESTION)
@@ -291,7 +291,7 @@ class TerminalChat:
 
 @contextmanager
 def _silent_keyboard() -> Iterator[None]:
-    """Until the end of the block, has the terminal show nothing that is typed: the prompt and the view of a turn do."""
+    """Turns the terminal's echo off until the end of the block: the prompt and the view of a turn show what is typed."""
     try:
         import termios  # noqa: PLC0415 - not on every system
     except ImportError:

@@ -1,4 +1,4 @@
-"""A turn on a terminal: final text is printed, and what is going on is redrawn below it."""
+"""Shows a turn on a terminal: final text is printed, and progress is redrawn below it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _LEAST_ROWS = 3
 
 
 def make_console(stream: TextIO, *, unicode: bool) -> Console:
-    """Returns a console on a terminal. Without colour it still moves the cursor, except on a dumb one."""
+    """Returns a console for a terminal. Without colour it still moves the cursor, except on a dumb terminal."""
     theme = Theme(
         {"markdown.code": "cyan", "markdown.h1": "bold", "markdown.h2": "bold", "markdown.h3": "bold"}
     )
@@ -151,7 +151,7 @@ class TurnView:
                 self._end_tool(event, self._running.pop(call, None))
 
     def _around(self, event: AgentEvent) -> None:
-        """Shows what happens around answers and tools."""
+        """Shows other events than answers and tools."""
         if not isinstance(event, Noticed):
             self._close_answer()
         match event:
@@ -171,7 +171,7 @@ class TurnView:
                     self._print_notices()
 
     def start(self, doing: str = "") -> None:
-        """Begins to draw what is going on; without `doing`, continues after a pause."""
+        """Starts drawing progress; without `doing`, continues after a pause."""
         if self._live is None:
             if doing:
                 self._do(doing)
@@ -193,7 +193,7 @@ class TurnView:
             self.tick()
 
     def stop(self) -> None:
-        """Stops drawing what is going on; what was printed stays."""
+        """Stops drawing progress; printed text stays."""
         if self._live is not None:
             live, self._live = self._live, None
             live.stop()
@@ -207,7 +207,7 @@ class TurnView:
         self._last = "lines"
 
     def tick(self) -> None:
-        """Draws again. To be called about ten times a second."""
+        """Redraws. Call it about ten times a second."""
         if self._live is None:
             return
         self._leave_no_ghost()
@@ -215,7 +215,7 @@ class TurnView:
         self._live.refresh()
 
     def unfold(self) -> list[str]:
-        """Returns all that the last command printed; called again, the one before it."""
+        """Returns everything that the last command printed; called again, the command before it."""
         if not self._ended:
             return ["no command has run yet"]
         if self._unfolded == len(self._ended):
@@ -292,7 +292,7 @@ class TurnView:
     # What is going on, redrawn at each tick.
 
     def _leave_no_ghost(self) -> None:
-        """Erases what was drawn where a narrower terminal has wrapped it, and puts the cursor where it was drawn to."""
+        """Erases what a narrower terminal has wrapped, and returns the cursor to where drawing began."""
         columns, (before, widths) = self._console.width, self._drawn.taken
         if columns < before and (added := count_added_rows(widths, columns)) and wraps_on_resize():
             rows = len(widths) - 1
@@ -367,7 +367,7 @@ class TurnView:
         )
 
     def _show_typed_ahead(self, columns: int) -> list[Text]:
-        """Returns the last lines of what was typed for the next prompt; of a long one, its end."""
+        """Returns the last lines typed for the next prompt; of a long line, its end."""
         mark = "› " if self._unicode else "> "
         lines = []
         for line in self._typed().splitlines()[-_LINES_TYPED:]:
@@ -390,7 +390,7 @@ class TurnView:
 
 
 class _Measured:
-    """Shows something, and remembers what it took: the columns of the console, and of each line of it."""
+    """Shows something, and remembers its size: the columns of the console, and of each line."""
 
     def __init__(self) -> None:
         self.what: RenderableType = ""
@@ -423,7 +423,7 @@ class _Trimmed:
 
 
 def _strip_end(line: list[Segment]) -> list[Segment]:
-    """Returns the line without the blanks that fill it up to the width of the console: a narrower one would wrap them."""
+    """Returns the line without trailing blanks, which a narrower console would wrap."""
     while line and not line[-1].text.strip():
         line = line[:-1]
     return [*line[:-1], Segment(line[-1].text.rstrip(), line[-1].style)] if line else []
