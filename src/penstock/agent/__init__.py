@@ -1,1 +1,1 @@
-"""The agent: tools, approvals and the system prompt of long work at a terminal."""
+"""The terminal agent: its own tools, attachments, and how it is put together."""

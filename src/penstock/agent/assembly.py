@@ -1,4 +1,4 @@
-"""The terminal agent, put together from settings, a store, a model and a folder."""
+"""Puts the terminal agent together from settings, a store, a model and a folder."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _servers(settings: Settings, workspace: Workspace) -> McpServers | None:
 
 
 def _installed_tools(place: AgentPlace) -> tuple[Tool, ...]:
-    """Returns the tools of installed packages; the person is told of those that cannot be used."""
+    """Returns the tools of installed packages; tells the person about those that cannot be used."""
     taken = {tool.name for tool in own_tools()} | TOOL_NAMES
     found = find_installed_tools(taken)
     for reason in found.failures:
@@ -128,7 +128,7 @@ def _installed_tools(place: AgentPlace) -> tuple[Tool, ...]:
 
 
 def own_tools() -> tuple[Tool, ...]:
-    """Returns the tools that every agent has, in the order in which they are offered."""
+    """Returns the terminal agent's own tools, in the order in which they are offered."""
     return (
         Terminal(),
         ReadFile(),

@@ -57,14 +57,14 @@ _LISTING_SECONDS = 1.0
 
 
 class Attached(msgspec.Struct, frozen=True):
-    """A message with what was attached to it: its text, the files in it, and pictures."""
+    """A message with its attachments: its text, which includes attached files, and pictures."""
 
     text: str
     pictures: tuple[Picture, ...] = ()
 
 
 def find_mentions(text: str) -> list[str]:
-    """Returns the paths that a message names with `@`, each once; whether they are files is not known yet. Pure."""
+    """Returns the paths that a message names with `@`, each once; they may not exist. Pure."""
     found = (quoted or re.sub(r"\\(.)", r"\1", plain) for quoted, plain in _MENTION.findall(text))
     return list(dict.fromkeys(found))
 
@@ -84,12 +84,12 @@ async def attach_files(
     dragged: Collection[str] = (),
     blind: str = "",
 ) -> Attached:
-    """Returns the message with the files that it names; a name that is not a file stays as it was written.
+    """Returns the message with the files that it names attached; a name that is not a file stays as it is.
 
-    `typed` is the part of the text in which names count, all of it where it is None. `dragged` are paths of pictures that
-    may be anywhere, since the person has put them here by hand. `blind` says why the model takes no pictures.
+    `typed` is the part of the text in which names count; None means all of it. `dragged` are paths of pictures that may be
+    anywhere, since the person added them by hand. `blind` says why the model takes no pictures.
 
-    Raises InputError for a file that may not be read or cannot be attached: nothing should be sent then.
+    Raises InputError for a file that may not be read or cannot be attached; then nothing should be sent.
     """
     blocks: list[str] = []
     pictures: list[Picture] = []
@@ -123,9 +123,9 @@ def _expand(name: str, workspace: Workspace) -> Path:
 
 
 def _find_file(said: str, workspace: Workspace) -> Iterator[str]:
-    """Yields the name of the file or folder that is meant, without a full stop or bracket behind it.
+    """Yields the name of the file or folder that is meant, without trailing punctuation.
 
-    Only with a `/` behind it a name means a folder: `@app` is a decorator more often.
+    A name means a folder only with a trailing `/`: `@app` is more often a decorator.
     """
     name = said
     while name:
@@ -196,7 +196,7 @@ _SEEING = re.compile(
 
 
 def takes_pictures(model: str) -> bool | None:
-    """Returns whether a model reads pictures; None where its name does not tell. Pure."""
+    """Returns whether a model takes pictures; None if its name does not tell. Pure."""
     name = model.lower()
     if _BLIND.search(name) and not re.search(r"vision|-vl|multimodal", name):
         return False
@@ -204,7 +204,7 @@ def takes_pictures(model: str) -> bool | None:
 
 
 def find_dragged(pasted: str) -> str:
-    """Returns the path of the picture whose name was pasted, as terminals do for a file that is dragged; empty for none."""
+    """Returns the path in a paste that is just the path of a picture, as when a file is dragged to a terminal; else empty."""
     text = pasted.strip()
     if not text or "\n" in text or len(text) > _LONGEST_PATH:
         return ""
@@ -220,10 +220,10 @@ def find_dragged(pasted: str) -> str:
 
 
 def list_matches(workspace: Workspace, begun: str) -> list[str]:
-    """Returns paths that a mention may go on to, folders with a `/`: in the folder that is named, else anywhere by name.
+    """Returns completions of a mention, folders with a `/`: in the folder that is named, else anywhere by name.
 
-    What `.gitignore` leaves out is not among them, nor is anything outside the working folder. It takes about a second
-    at most, and gives what was found until then.
+    Leaves out ignored files and everything outside the working folder. Takes about a second at most, and returns what it
+    has found by then.
     """
     folder, slash, start = begun.rpartition("/")
     try:

@@ -1,1 +1,1 @@
-"""The agent's loop: ask, run tools, log, and again. Tools are handed in."""
+"""The agent's loop: ask, run tools, log, and repeat. Tools are handed in."""

@@ -1,10 +1,10 @@
-"""The agent's loop: ask, run the tools, log, keep inside the window, and again, until the model has nothing to call.
+"""The agent's loop: ask, run the tools, log, keep inside the window, and repeat until the model calls no more tools.
 
     agent = Agent(context, model, equipment, tell)      # penstock.loop.assembly puts one together
     ended = await agent.turn("Find out why the tests fail.")
 
-Everything that happens is told to `tell` as it happens. Everything said is in the log before the next step begins, so
-that a kill at any point leaves a conversation that can be resumed.
+`tell` is called with every event as it happens. Everything said is in the log before the next step begins, so that a kill
+at any point leaves a conversation that can be resumed.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ _GRACE_SECONDS = 3.0  # for a command that was interrupted to end, and to say ho
 
 
 class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The most requests of a turn, and the most tokens of an answer (None: the provider's own limit)."""
+    """The maximum number of requests in a turn, and of tokens in an answer (None: the provider's own limit)."""
 
     steps: int = 200
     max_output_tokens: int | None = None
 
 
 class Equipment(msgspec.Struct, frozen=True, kw_only=True):
-    """All that an agent works with beside its model: tools and what they are given, its prompt, its servers and limits.
+    """Everything an agent works with beside its model: tools and their context, its prompt, its servers and limits.
 
-    `provider` is the name of the model's provider, where it has one. `approvals` are those that the tools ask.
+    `provider` is the name of the model's provider, if it has one. `approvals` are those that tools ask for.
     """
 
     toolbox: Toolbox
@@ -78,11 +78,11 @@ class Equipment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _hear_nothing() -> None:
-    """For hosts whose people wait for the answer."""
+    """For hosts whose users wait for the answer."""
 
 
 class Agent:
-    """A model with tools in one session. Not safe to share between tasks, but for `interrupt`."""
+    """A model with tools in one session. Not safe to share between tasks, except for `interrupt`."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Agent:
         return self.context.session
 
     async def turn(self, text: str, pictures: Sequence[Picture] = ()) -> TurnEnded:
-        """Answers a person: all the requests and tool calls that it takes. Never raises for what a provider does."""
+        """Answers a person, with as many requests and tool calls as it takes. Never raises for a provider's errors."""
         self._catch_up()
         self.hear(text, pictures)
         return await self.answer()
@@ -133,15 +133,15 @@ class Agent:
         delivery: Delivery | None = None,
         queued_upto: int | None = None,
     ) -> None:
-        """Logs what a person says, to be answered by `answer`; the rest as `Store.deliver` takes it."""
+        """Logs a person's message, for `answer` to answer; the other arguments are those of `Store.deliver`."""
         wire = write_user_message(self._dialect.name, text, pictures)
         prepared = self.session.workings.prepare([wire])
         self.context.append_prepared(prepared, delivery=delivery, queued_upto=queued_upto)
 
     async def answer(self) -> TurnEnded:
-        """Answers what was said last, as `turn` does.
+        """Answers the last message, as `turn` does.
 
-        `hear_more` of the host is called between two requests: it may log what people say meanwhile.
+        Calls the host's `hear_more` between two requests: it may log messages that have arrived meanwhile.
         """
         started, self._stopped = time.monotonic(), False
         self.context.begin_turn()
@@ -177,7 +177,7 @@ class Agent:
         return ended
 
     async def _run(self, answer: Answer) -> None:
-        """Runs the calls in their order and logs the results together; interrupted, the rest is answered as not run."""
+        """Runs the calls in order and logs the results together; after an interruption, the rest is answered as not run."""
         results: list[ToolResult] = []
         calls = answer.calls
         try:
@@ -197,17 +197,17 @@ class Agent:
     async def compact(
         self, focus: str | None = None, keep_exchanges: int | None = None
     ) -> PreparedCompaction | None:
-        """Compacts on request: about a topic, or all but the last exchanges. None where there is nothing to do."""
+        """Compacts on request: with a topic in focus, or all but the last exchanges. None if there is nothing to do."""
         return await self.context.compact_by_hand(focus, keep_exchanges)
 
     async def switch_model(
         self, model: StreamingModel, provider: str = "", listed_window: int | None = None
     ) -> None:
-        """Goes on with another model; a smaller window has the conversation compacted first. Raises SettingsError."""
+        """Switches to another model; for a smaller window, compacts the conversation first. Raises SettingsError."""
         await self.asking.switch_model(model, provider, listed_window)
 
     def status(self) -> Status:
-        """Returns model, window, cost and cache of the session, with all its requests so far."""
+        """Returns the session's model, window, cost and cache hits, over all its requests so far."""
         context, session = self.context, self.session
         return Status(
             session_id=session.id,
@@ -231,7 +231,7 @@ class Agent:
         )
 
     async def connect(self) -> None:
-        """Starts the MCP servers and takes their tools, once; tells the person which server did not answer."""
+        """Starts the MCP servers and adds their tools, once; tells the person which server did not answer."""
         if self._connected or self._servers is None:
             return
         found = await self._servers.tools()
@@ -241,11 +241,11 @@ class Agent:
             self._tell(Noticed("warn", f"{self.session.workings.redact(why)}; its tools are not offered"))
 
     def add_to_next_request(self, text: str) -> None:
-        """Sends the text with the next request and no other: what was recalled or looked up for it. It is never logged."""
+        """Sends the text with the next request only, such as something looked up for it. It is never logged."""
         self.asking.passing.append(text)
 
     async def aclose(self) -> None:
-        """Lets memory take what must outlive the conversation; ends what is being prepared, and the MCP servers."""
+        """Lets memory take what must outlive the conversation; stops background work and the MCP servers."""
         self.context.leave()
         await self.context.aclose()
         if self._servers is not None:
@@ -254,12 +254,12 @@ class Agent:
     # The log.
 
     def log(self, wires: Sequence[Any], *, keep_results: bool = False) -> None:
-        """Logs messages; tools that they call or load are known from then on."""
+        """Logs messages, and notes the tools that they call or load."""
         self.context.append(wires, keep_results=keep_results)
         self.calls.note(wires)
 
     def close_open_calls(self) -> int:
-        """Answers the calls at the end of the log that have no result, as after a kill; returns how many."""
+        """Adds results to calls at the end of the log that have none, as after a kill; returns how many."""
         open_calls: dict[str, None] = {}
         for message in decode_all(self._dialect, self.context.view):
             for part in message.parts:
@@ -273,7 +273,7 @@ class Agent:
         return len(results)
 
     def _catch_up(self) -> None:
-        """Takes in what another process has said in this conversation, and tells the person."""
+        """Reads what another process has added to this conversation, and tells the person."""
         if self.context.catch_up():
             self._tell(
                 Noticed("warn", "this conversation went on elsewhere meanwhile; all of it is known now")
@@ -281,12 +281,12 @@ class Agent:
             self.close_open_calls()
 
     def follow(self, row: SessionRow, standing: Standing) -> None:
-        """Takes in what another process has said in this conversation, as `Context.follow` does. For hosts that know."""
+        """Reads what another process has added to this conversation, as `Context.follow` does. For hosts that know."""
         self.calls.note(self.context.follow(row, standing))
         self.close_open_calls()
 
     def _log_unfinished(self, note: str, *, even_nothing: bool) -> None:
-        """Logs what was said of an answer that did not come to its end, and why: the person has seen it."""
+        """Logs the text of an answer that was cut off, and why: the person has seen it."""
         said, self.asking.unfinished = self.asking.unfinished, None
         if said or (said is not None and even_nothing):
             self.log([self._dialect.text_message(Role.ASSISTANT, f"{''.join(said)}\n\n{note}".strip())])
@@ -298,7 +298,7 @@ class Agent:
     # Interruptions.
 
     def interrupt(self) -> None:
-        """Ends the request or the tool that is running; the log stays consistent."""
+        """Stops the running request or tool; the log stays consistent."""
         again, self._stopped = self._stopped, True
         running, ends_itself = self._running, self.calls.interrupt()
         if running is None:
@@ -310,7 +310,7 @@ class Agent:
             running.cancel()
 
     async def _interruptible(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Does the work, which `interrupt` cancels."""
+        """Does the work, so that `interrupt` can cancel it."""
         if self._stopped:
             work.close()
             raise asyncio.CancelledError

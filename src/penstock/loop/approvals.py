@@ -111,7 +111,7 @@ Ask: TypeAlias = Callable[[Permission], Awaitable[ApprovalReply]]
 
 
 def read_rule(text: str) -> ApprovalRule:
-    """Parses a rule as people write it. Raises SettingsError for anything else."""
+    """Parses a rule as written in the settings. Raises SettingsError for anything else."""
     match = _RULE.fullmatch(text.strip())
     if match is None:
         raise SettingsError(
@@ -121,7 +121,7 @@ def read_rule(text: str) -> ApprovalRule:
 
 
 def decide(asked: Permission, rules: tuple[ApprovalRule, ...], *, yes: bool = False) -> Decision | None:
-    """Decide without a person; None where one has to be asked."""
+    """Decides without asking; None if a person must be asked."""
     if asked.access is Access.READ and not asked.why:
         return Decision(allowed=True, reason="reading is free")
     for rule in rules:
@@ -139,10 +139,10 @@ class ApprovalBook(Protocol):
         """Returns what is allowed now."""
 
     def add(self, rule: ApprovalRule) -> None:
-        """Allows this from now on. Raises OSError where it cannot be kept."""
+        """Allows this from now on. Raises OSError if it cannot be stored."""
 
     def remove(self, rule: ApprovalRule) -> bool:
-        """Takes it back; returns whether it was there. Raises OSError where that cannot be kept."""
+        """Revokes it; returns whether it was there. Raises OSError if that cannot be stored."""
 
 
 class Approvals:
@@ -168,7 +168,7 @@ class Approvals:
         self._asking = asyncio.Lock()
 
     async def approve(self, asked: Permission) -> Decision:
-        """The decision; a person who answers `session` is not asked for the same again."""
+        """Returns the decision; a person who answers `session` is not asked for the same again."""
         if (decision := self._decide(asked)) is not None:
             return decision
         if self._ask is None:
@@ -184,11 +184,11 @@ class Approvals:
             return self._take_reply(asked, await self._ask(asked))
 
     def remember(self, rule: ApprovalRule) -> None:
-        """Allow what the rule says from now on, in this session."""
+        """Allows what the rule says from now on, in this session."""
         self.remembered = (*self.remembered, rule)
 
     def forget(self, rule: ApprovalRule) -> bool:
-        """Takes back what a person allowed; returns whether it was allowed. Raises OSError where that cannot be kept."""
+        """Revokes an approval; returns whether there was one. Raises OSError if that cannot be stored."""
         found = rule in self.remembered
         self.remembered = tuple(one for one in self.remembered if one != rule)
         return (self.project is not None and self.project.remove(rule)) or found

@@ -1,4 +1,4 @@
-"""Asks a model for one answer: the request, its events as they come, another try where it is refused as too large."""
+"""Asks a model for one answer: sends the request, reports its events as they arrive, and retries if it is refused as too large."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _WORTH_TELLING_SECONDS = 1.0
 
 
 def require_dialect(model: StreamingModel, row: SessionRow) -> None:
-    """Raises SettingsError where the model speaks another dialect than the conversation is kept in."""
+    """Raises SettingsError if the model speaks another dialect than the conversation."""
     if model.dialect != row.dialect:
         short_id = row.conversation[:SHORT_ID_CHARS]
         raise SettingsError(
@@ -51,7 +51,7 @@ def require_dialect(model: StreamingModel, row: SessionRow) -> None:
 
 
 def adopt_model(session: Session, model: StreamingModel, listed_window: int | None = None) -> None:
-    """Makes the model that of the session, from now on. Raises SettingsError where it speaks another dialect.
+    """Makes this the session's model from now on. Raises SettingsError if it speaks another dialect.
 
     `listed_window` is the window that its provider states for it, where that is known.
     """
@@ -63,7 +63,7 @@ def adopt_model(session: Session, model: StreamingModel, listed_window: int | No
 
 
 class Asking:
-    """Asks one model for the answers of one conversation; `switch_model` goes on with another one.
+    """Asks one model for the answers of one conversation; `switch_model` changes the model.
 
     The model is that of the session already (`adopt_model`). `provider` is the name of its provider, where it has one.
     `offer` gives the tools of the next request. `unfinished` is the text of an answer that is coming or was cut off, None
@@ -97,7 +97,7 @@ class Asking:
         return Beside(text, self._offer(), self._mark, passing=tuple(self.passing))
 
     async def learn_window(self) -> None:
-        """Asks the provider how large the model's window is, where that is not known. `ask` does so by itself."""
+        """Asks the provider for the size of the model's window, if it is unknown. `ask` does this by itself."""
         await self._context.learn_window(self.model)
 
     async def ask(self, step: int, max_output_tokens: int | None) -> Answer:
@@ -140,7 +140,7 @@ class Asking:
     async def switch_model(
         self, model: StreamingModel, provider: str = "", listed_window: int | None = None
     ) -> None:
-        """Goes on with another model, inside its window: a smaller one has the conversation compacted first.
+        """Switches to another model and keeps inside its window: for a smaller one, the conversation is compacted first.
 
         `listed_window` is what the provider states for it, where that is known; else it is asked. Raises SettingsError
         where the model speaks another dialect than the conversation is kept in.
@@ -154,7 +154,7 @@ class Asking:
         context.engine.hosting.use_summariser(summariser)
 
     def _use_model(self, model: StreamingModel, provider: str) -> None:
-        """Asks this model from now on: its prompts are cached as it allows, and its books are opened."""
+        """Uses this model from now on: sets up its prompt caching, and opens its books."""
         context, settings = self._context, self._context.session.settings
         self.model = model
         self.caching: CachePlan = caching_for(
@@ -163,7 +163,7 @@ class Asking:
         context.bookkeeper = Bookkeeper(context.session, self.caching, context.engine.threshold_tokens)
 
     async def _stream(self, beside: Beside, cap: int | None) -> Answer:
-        """Returns the answer, told as it comes. What there is of it when it ends too early is in `unfinished`."""
+        """Returns the answer, and reports it as it arrives. If it is cut off, `unfinished` has the text so far."""
         said: list[str] = []
         self.unfinished = said
         async with aclosing(self.model.stream(self._request(beside, cap))) as events:  # type: ignore[type-var]
@@ -209,7 +209,7 @@ class Asking:
         return {**marked, "system": first["content"], "messages": messages}
 
     def _output_cap(self, asked: int | None) -> int | None:
-        """Returns the most tokens to ask for: as the host says, and no more than the provider is known to give."""
+        """Returns the maximum tokens to ask for: the host's limit, and no more than the provider is known to give."""
         known = self._context.session.workings.output_cap
         if asked is None and self.model.dialect == "anthropic":  # whose API wants to be told
             window = self._context.engine.context_length
@@ -221,7 +221,7 @@ class Asking:
             self._tell(Recovering(str(failure.kind), f"asking again in {math.ceil(seconds)} s"))
 
     def tell_ending(self, answer: Answer) -> None:
-        """Tells a person how an answer without calls ended, where it did not simply end."""
+        """Tells the person how an answer without calls ended, unless it ended normally."""
         match answer.finish:
             case Finish.LENGTH:
                 tokens = answer.usage.output_tokens

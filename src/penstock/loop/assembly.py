@@ -1,6 +1,6 @@
-"""An agent put together: a session at its tip, its engine and live context, the frozen prompt, approvals and tools.
+"""Puts an agent together: a session at its tip, its engine and live context, the frozen prompt, approvals and tools.
 
-What differs between hosts is handed in as `AgentParts`: the terminal agent brings tools of its own and a folder, a hosted
+What differs between hosts is handed in as `AgentParts`: the terminal agent has its own tools and a folder, a hosted
 conversation has neither.
 """
 
@@ -125,7 +125,7 @@ def assemble_agent(
 def _take_before(
     take: Callable[[Sequence[NewFact]], None] | None, parts: AgentParts
 ) -> Callable[[Sequence[NewFact]], None] | None:
-    """Returns the hook for a compaction that must not fail because memory is full."""
+    """Returns the hook that lets memory take facts before a compaction; a full memory does not make it fail."""
     if take is None:
         return None
 

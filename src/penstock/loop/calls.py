@@ -1,4 +1,4 @@
-"""The tools of one session: which the next request offers, and one call from its arguments to its outcome.
+"""The tools of one session: offers them to the model, and runs its calls.
 
 There are five kinds: those handed in, those of MCP servers, the recall tools of the session, those of its engine, and
 `compact_context`, by which the model asks for a compaction where `agent.compact_tool` lets it.
@@ -65,7 +65,7 @@ _LEAST_PAGE, _MOST_PAGE = 4_000, 50_000  # characters of a page of read_file
 
 
 class ToolCalls:
-    """Offers the tools of a session, and makes its calls, one at a time."""
+    """Offers the tools of a session, and runs its calls, one at a time."""
 
     def __init__(
         self,
@@ -84,11 +84,11 @@ class ToolCalls:
         self._asked_seconds = 0.0  # how long a person was asked during the call
 
     def add(self, tools: Iterable[Tool]) -> None:
-        """Offers these from now on, too. Raises ValueError where two have one name."""
+        """Offers these as well from now on. Raises ValueError if two have the same name."""
         self.toolbox = Toolbox.of((*self.toolbox.tools.values(), *tools))
 
     def note(self, wires: Sequence[Any]) -> None:
-        """Takes note of logged messages: tools that they call or load are offered in full from now on."""
+        """Notes the tools that logged messages call or load: they are offered in full from now on."""
         self._use = self._use.after(decode_all(dialect_named(self._context.session.row.dialect), wires))
 
     def offer(self) -> list[Any]:
@@ -111,7 +111,7 @@ class ToolCalls:
         return tools_in(session.row.dialect, offer.schemas)
 
     def take_compaction(self) -> str | None:
-        """Returns the focus of the compaction that the model asked for since, empty for none; None where it did not ask."""
+        """Returns the focus of the compaction that the model has asked for, which may be empty; None if it has not asked."""
         focus, self._focus = self._focus, None
         return focus
 
@@ -120,20 +120,20 @@ class ToolCalls:
         return settings.agent.compact_tool and settings.compression.enabled
 
     def begin_turn(self) -> None:
-        """Forgets what interrupted the turn before."""
+        """Clears the interruption and the wish for a compaction of the turn before."""
         self._focus = None
         if self._given.interrupt is not None:
             self._given.interrupt.clear()
 
     def interrupt(self) -> bool:
-        """Has the running tool end; True where it does so by itself, with an outcome that tells how far it came."""
+        """Asks the running tool to stop; returns True if it does so by itself, with an outcome that says how far it got."""
         if self._given.interrupt is None:
             return False
         self._given.interrupt.set()
         return self._ends_itself
 
     async def run(self, call: Called, *, cut: bool = False) -> ToolOutcome:
-        """Makes the call, and tells of its beginning and end. One that was `cut` off is not made."""
+        """Runs the call, and reports its start and end. One that was `cut` off is not run."""
         about = main_argument(
             tool_family(call.name), arguments_of(ToolCall(call.id, call.name, call.arguments))
         )
@@ -162,7 +162,7 @@ class ToolCalls:
         return await self.toolbox.run(call.name, call.arguments, self._context_for(call))
 
     def _note_compaction(self, call: Called) -> ToolOutcome:
-        """Notes the wish for after this step: with the results logged, the summary reads what is cached."""
+        """Notes the wish until this step is over: once its results are logged, the summary can read from the cache."""
         if self._focus is not None:
             return ToolOutcome(
                 "This was asked for already, in this step.", summary="asked for a compaction again"
@@ -186,7 +186,7 @@ class ToolCalls:
         return ToolOutcome(text, summary=f"answered by the engine {self._context.engine.name}")
 
     def _engine_schemas(self) -> list[dict[str, Any]]:
-        """Returns the tools of the engine; ours win where two have one name."""
+        """Returns the tools of the engine; ours win if two have the same name."""
         return self._context.engine_tools({*self.toolbox.tools, *TOOL_NAMES, LOAD_TOOLS, COMPACT_CONTEXT})
 
     def recall(self, name: str, arguments: str) -> str:
@@ -195,7 +195,7 @@ class ToolCalls:
         return self._context.session.handle_tool_call(name, arguments, tokens=tokens)
 
     def _context_for(self, call: Called) -> ToolContext:
-        """Returns the tool context for this call: it tells lines of output, and times how long a person is asked."""
+        """Returns the tool context for this call: it reports lines of output, and times how long a person is asked."""
         tool = self.toolbox.tools.get(call.name)
 
         async def approve(asked: Permission) -> Decision:

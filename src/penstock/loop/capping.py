@@ -1,4 +1,4 @@
-"""Output that is capped: the beginning and the end are kept, and a line says how much was left out. Pure."""
+"""Caps output: keeps the beginning and the end, with a line that says how much was left out. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cap_text(text: str, most_chars: int) -> str:
 
 
 class HeadAndTail:
-    """Text that is added piece by piece, of which no more is held than is kept."""
+    """Text that is added piece by piece; only what is kept is held in memory."""
 
     def __init__(self, most_chars: int) -> None:
         self._head_room = int(most_chars * _HEAD_SHARE)
@@ -31,7 +31,7 @@ class HeadAndTail:
         self._left_out_breaks = 0
 
     def add(self, text: str) -> None:
-        """More of the text."""
+        """Adds text."""
         if self._head_room:
             first = text[: self._head_room]
             self._head.append(first)

@@ -1,6 +1,6 @@
-"""Slash commands as functions, for every host: how they are read, and what those do that any chat has.
+"""Slash commands as functions for every host: parses them, and runs those that any chat has.
 
-A terminal draws what it shows by itself. `CHAT_COMMANDS` are those of a chat app: each answers in a few lines of plain text.
+A terminal draws its own output. `CHAT_COMMANDS` are those of a chat app: each answers in a few lines of plain text.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def split_command(line: str) -> tuple[str, str] | None:
 
 
 def explain_unknown(word: str, known: Mapping[str, str]) -> str:
-    """Returns what to say to a command that does not exist. `known` has those that do, each with what it does."""
+    """Returns the reply to an unknown command. `known` maps commands to their descriptions."""
     meant = _ELSEWHERE.get(word, "")
     if meant in known:
         return f"unknown command /{word}; did you mean /{meant}? ({known[meant]})"
@@ -53,7 +53,7 @@ def explain_unknown(word: str, known: Mapping[str, str]) -> str:
 
 
 async def compress(agent: Agent, argument: str) -> PreparedCompaction | None:
-    """Compacts: about a topic, or with `here N` all but the last N exchanges. None where there is nothing to do."""
+    """Compacts: with a topic in focus, or with `here N` all but the last N exchanges. None if there is nothing to do."""
     here = _HERE.fullmatch(argument)
     if here:
         return await agent.compact(keep_exchanges=max(1, int(here[1] or 1)))
@@ -61,7 +61,7 @@ async def compress(agent: Agent, argument: str) -> PreparedCompaction | None:
 
 
 def undo(agent: Agent) -> UndoneCompaction:
-    """Takes the last compaction back."""
+    """Undoes the last compaction."""
     session = agent.session
     before = count_view_tokens(session.store, session.id)  # as the report of the compaction counts
     undone = agent.context.undo()

@@ -1,6 +1,6 @@
 """Events of a turn, for a host to show: plain values, in the order in which they happen.
 
-Those that a live context tells are in `context.events`, and are named here too, since a turn tells all of them.
+The events of a live context are in `context.events`, and named here too, since a turn reports both.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A request goes out: its number within the turn, what it takes by our estimate, and the window."""
+    """A request goes out: its number within the turn, its estimated size, and the window."""
 
     step: int
     prompt_tokens: int
@@ -96,7 +96,7 @@ class Used(msgspec.Struct, frozen=True):
 
 
 class TurnEnded(msgspec.Struct, frozen=True):
-    """The turn is over: "done", "steps" (the limit was reached), "interrupted" or "failed"; then `what` says why."""
+    """The turn is over: "done", "steps" (the limit was reached), "interrupted" or "failed", for which `what` says why."""
 
     reason: str
     steps: int

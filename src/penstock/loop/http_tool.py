@@ -1,4 +1,4 @@
-"""A tool behind HTTP: arguments go out as JSON, and the text of the answer is the result."""
+"""A tool behind HTTP: sends its arguments as JSON; the text of the answer is the result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["HttpTool"]
 
 
 class HttpTool:
-    """A tool that a settings entry describes. `headers` are the values that the entry names variables for."""
+    """A tool that a settings entry describes. `headers` are the values of the variables that the entry names."""
 
     most_chars: int | None = 50_000
 
@@ -42,7 +42,7 @@ class HttpTool:
         self._transport = transport
 
     async def run(self, args: Any, context: ToolContext) -> ToolOutcome:
-        """Asks where it does more than read, then sends the arguments."""
+        """Asks for approval if the tool does more than read, then sends the arguments."""
         try:
             given = read_object(args)
         except InputError as error:

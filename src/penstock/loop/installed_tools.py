@@ -19,14 +19,14 @@ TOOL_GROUP = "penstock.tools"
 
 
 class InstalledTools(msgspec.Struct, frozen=True):
-    """The tools that can be used, and for a person why others cannot."""
+    """The tools that can be used, and why others cannot."""
 
     tools: tuple[Tool, ...]
     failures: tuple[str, ...]
 
 
 def find_installed_tools(taken: Collection[str]) -> InstalledTools:
-    """Returns the tools of installed packages. One with a name that is taken is left out, with the reason."""
+    """Returns the tools of installed packages. One whose name is taken is left out, with the reason."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - takes time that help and mistakes need not
 
     tools: dict[str, Tool] = {}
@@ -50,7 +50,7 @@ def find_installed_tools(taken: Collection[str]) -> InstalledTools:
 
 
 def explain_tool_fault(tool: Any) -> str:
-    """Returns why this cannot be a tool; empty where it can."""
+    """Returns why this cannot be a tool; empty if it can."""
     for field, kind in (("name", str), ("description", str), ("access", Access)):
         if not isinstance(getattr(tool, field, None), kind) or not getattr(tool, field):
             return f"it has no {field}"

@@ -1,6 +1,6 @@
 """Tools of MCP servers: started when their tools are first asked for, offered as `server__tool`, closed with the session.
 
-The package `mcp` (extra `mcp`) does the talking and is imported by the first server.
+The package `mcp` (extra `mcp`) does the talking; it is imported with the first server.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class McpServers:
         }
 
     async def tools(self) -> ConnectedTools:
-        """Start what is not running, and ask each server for its tools."""
+        """Starts servers that are not running, and asks each for its tools."""
         listings = await asyncio.gather(*(_list_tools(one) for one in self._connections.values()))
         tools: dict[str, Tool] = {}
         failures: dict[str, str] = {}
@@ -80,7 +80,7 @@ class McpServers:
         return ConnectedTools(tuple(tools.values()), failures)
 
     async def aclose(self) -> None:
-        """End every server that was started."""
+        """Stops every server that was started."""
         await asyncio.gather(*(connection.aclose() for connection in self._connections.values()))
 
     async def __aenter__(self) -> Self:
@@ -93,7 +93,7 @@ class McpServers:
 
 
 class McpTool:
-    """One tool of a server. What a server says of itself is not believed: every call asks for approval."""
+    """One tool of a server. Every call asks for approval, whatever the server says about itself."""
 
     access = Access.RUN
     most_chars: int | None = 50_000
@@ -108,7 +108,7 @@ class McpTool:
         self._connection = connection
 
     async def run(self, args: Any, context: ToolContext) -> ToolOutcome:
-        """Ask, then have the server do it."""
+        """Asks for approval, then calls the server."""
         try:
             given = read_object(args)
         except InputError as error:
@@ -136,7 +136,7 @@ async def _list_tools(connection: McpConnection) -> tuple[ForeignTool, ...] | st
 
 
 def _tool_name(server: str, tool: str, taken: Mapping[str, Any]) -> str:
-    """`server__tool`, made of what providers allow; one that is too long or taken gets a hash of it at its end."""
+    """Returns `server__tool` in characters that providers allow; one that is too long or taken ends in a hash."""
     whole = f"{server}__{tool}"
     name = re.sub(r"[^A-Za-z0-9_-]", "_", whole)
     if len(name) <= _LONGEST_NAME and name not in taken:
@@ -165,7 +165,7 @@ class ForeignTool(msgspec.Struct, frozen=True):
 
 
 class McpConnection:
-    """One server. Everything that goes wrong with it is a ToolFailure that names it."""
+    """One server. Every failure is a ToolFailure that names it."""
 
     def __init__(self, name: str, server: McpServer, *, folder: Path, variables: Mapping[str, str]) -> None:
         self.name = name
@@ -178,7 +178,7 @@ class McpConnection:
         self._stop = asyncio.Event()
 
     async def list_tools(self) -> tuple[ForeignTool, ...]:
-        """Returns the tools that it has."""
+        """Returns the server's tools."""
         client = await self._open_client()
         found: list[ForeignTool] = []
         cursor: str | None = None
@@ -194,7 +194,7 @@ class McpConnection:
         return tuple(found)
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """Returns the result of a tool as text, and whether it says that it failed."""
+        """Returns the result of a tool as text, and whether the server calls it an error."""
         client = await self._open_client()
         with self._foreign_errors():
             result = await client.call_tool(tool, arguments)
@@ -204,7 +204,7 @@ class McpConnection:
         return text, result.is_error
 
     async def aclose(self) -> None:
-        """End the server, if it was started. Safe to call twice."""
+        """Stops the server, if it was started. Safe to call twice."""
         task, self._task, self._client = self._task, None, None
         if task is None:
             return
@@ -232,7 +232,7 @@ class McpConnection:
             return self._client
 
     async def _live(self, ready: asyncio.Future[mcp.Client], stop: asyncio.Event) -> None:
-        """Hold the connection until `stop` is set; `ready` gets the client, or why there is none."""
+        """Holds the connection until `stop` is set; `ready` gets the client, or the error."""
         said = LastWords()
         try:
             with self._foreign_errors():
@@ -362,20 +362,20 @@ _LONGEST_CHARS = 200
 
 
 class LastWords:
-    """A stream for a program's errors, of which the last bytes are kept. Nothing of it reaches the screen by itself."""
+    """A stream for a program's errors that keeps the last bytes. Nothing of it reaches the screen."""
 
     def __init__(self) -> None:
         self._kept = b""
 
     @property
     def line(self) -> str:
-        """The last line that says something; empty where there is none."""
+        """The last line that is not blank; empty if there is none."""
         lines = [line.strip() for line in self._kept.decode(errors="replace").splitlines()]
         return next((line[:_LONGEST_CHARS] for line in reversed(lines) if line), "")
 
     @contextlib.asynccontextmanager
     async def stream(self) -> AsyncIterator[TextIO]:
-        """The end that the program writes to. When the block ends, what was written before is known."""
+        """Yields the end that the program writes to. After the block, everything written has been read."""
         read_end, write_end = os.pipe()
         reader = asyncio.StreamReader()
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(

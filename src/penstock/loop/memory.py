@@ -52,18 +52,18 @@ class Memory(Protocol):
     """Two texts that outlive conversations, each with a limit, since they stand in every request."""
 
     def text(self, name: MemoryName) -> str:
-        """Returns one of them; empty where there is none."""
+        """Returns one of them; empty if there is none."""
 
     def limit(self, name: MemoryName) -> int:
         """Returns the most characters that it may have."""
 
     def place(self, name: MemoryName) -> str:
-        """Returns where it is kept, as people are told."""
+        """Returns where it is kept, for people to read."""
 
     def change(self, name: MemoryName, how: Callable[[str], str]) -> str:
-        """Puts what `how` makes of the text in its place, in one step for all others; returns the new text.
+        """Replaces the text by what `how` makes of it, in one step for all readers; returns the new text.
 
-        Raises what `how` raises, and ToolFailure where it would grow beyond the limit: nothing was changed then.
+        Raises what `how` raises, and ToolFailure if it would grow beyond the limit: then nothing has changed.
         """
 
 
@@ -106,7 +106,7 @@ class StoredMemory(msgspec.Struct, frozen=True):
 class MemoryFiles(msgspec.Struct, frozen=True):
     """The files in a folder, each with a limit, since they stand in every request.
 
-    Several agents may share them: a change reads, checks and replaces under a lock, in one step for who reads.
+    Several agents may share them: a change reads, checks and replaces under a lock, and readers see it in one step.
     """
 
     folder: Path
@@ -133,9 +133,9 @@ class MemoryFiles(msgspec.Struct, frozen=True):
             return ""
 
     def change(self, name: MemoryName, how: Callable[[str], str]) -> str:
-        """Put what `how` makes of the text in its place; the new text.
+        """Replaces the text by what `how` makes of it; returns the new text.
 
-        Raises what `how` raises, and ToolFailure where it would grow beyond the limit: nothing was changed then.
+        Raises what `how` raises, and ToolFailure if it would grow beyond the limit: then nothing has changed.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with lock_folder(self.folder):
@@ -209,7 +209,7 @@ def add_entry(text: str, entry: str) -> str:
 
 
 def replace_entry(text: str, old: str, entry: str) -> str:
-    """Returns the file with another entry in the place of the one that `old` names. Raises ToolFailure as `add_entry` does."""
+    """Returns the file with the entry that `old` names replaced. Raises ToolFailure as `add_entry` does."""
     entries = entries_of(text)
     found = _find_entry(entries, old)
     _refuse_known([one for one in entries if one is not found], entry)
@@ -256,7 +256,7 @@ def _key(text: str) -> str:
 
 
 def _words_of(entry: str) -> list[str]:
-    """Returns the lines of an entry; a marker or heading in front of one would make an entry of its own, and is dropped."""
+    """Returns the lines of an entry, without markers and headings in front, which would start entries of their own."""
     lines = (_MARKERS.sub("", line.strip()) for line in entry.splitlines())
     return [line for line in lines if line]
 
@@ -285,7 +285,7 @@ _CONSTRAINT = "constraint"
 class MemoryTaker:
     """Adds lasting instructions to memory, each once. `tell` hears of each entry that was added.
 
-    What does not fit into the files is refused once and then no more.
+    An instruction that does not fit is refused once, and then skipped.
     """
 
     def __init__(self, memory: Memory, tell: Callable[[str], None]) -> None:
@@ -322,7 +322,7 @@ class MemoryTaker:
 
 
 def _says(entry: str, text: str) -> bool:
-    """Returns whether an entry says what the text does: most of its words stand there."""
+    """Returns True if an entry already says what the text does: it has most of its words."""
     words, held = set(_WORDS.findall(text.lower())), set(_WORDS.findall(entry.lower()))
     if not words:  # a language that is written without spaces, or very few words
         return text.strip() in entry

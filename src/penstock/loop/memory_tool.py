@@ -1,4 +1,4 @@
-"""`memory`: entries in the two memory files, added, replaced and removed."""
+"""`memory`: adds, replaces and removes entries in the two memory files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class MemoryTool(OwnTool[MemoryArguments]):
     arguments = MemoryArguments
 
     async def act(self, wanted: MemoryArguments, context: ToolContext) -> ToolOutcome:
-        """Try it, ask with the difference, do it."""
+        """Works out the change, asks with the difference, and writes."""
         files = context.memory
         if files is None:
             raise ToolFailure("there is no memory in this session")

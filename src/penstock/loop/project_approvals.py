@@ -45,7 +45,7 @@ class ProjectApprovals(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, folder: Path, root: Path) -> ProjectApprovals | None:
-        """Returns those in `approvals` of the user's folder; None where that folder is inside the project."""
+        """Returns the approvals in the user's folder; None if that folder is inside the project."""
         if folder.resolve().is_relative_to(root):
             return None
         return cls(folder / "approvals", root)
@@ -57,16 +57,16 @@ class ProjectApprovals(msgspec.Struct, frozen=True):
         return self.folder / f"{name}.json"
 
     def rules(self) -> tuple[ApprovalRule, ...]:
-        """Returns what is allowed: each the very same thing again. A file that cannot be read allows nothing."""
+        """Returns what is allowed: each exactly the same call again. A file that cannot be read allows nothing."""
         return tuple(ApprovalRule(one.tool, one.subject, exact=True) for one in self._read())
 
     def add(self, rule: ApprovalRule) -> None:
-        """Allows the subject of the rule from now on. Raises OSError where it cannot be written."""
+        """Allows the subject of the rule from now on. Raises OSError if it cannot be written."""
         new = _KeptApproval(rule.tool, rule.pattern or "", time.time())
         self._change(lambda kept: kept if _find(kept, rule) else (*kept, new))
 
     def remove(self, rule: ApprovalRule) -> bool:
-        """Takes it back; returns whether it was there. Raises OSError where it cannot be written."""
+        """Revokes it; returns whether it was there. Raises OSError if it cannot be written."""
         if not _find(self._read(), rule):
             return False
         self._change(lambda kept: tuple(one for one in kept if not _find((one,), rule)))

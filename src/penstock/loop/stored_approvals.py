@@ -1,4 +1,4 @@
-"""Approvals of one conversation, kept in the store: what was allowed in it, and what waits for a yes or a no.
+"""Approvals of one conversation, kept in the store: what was allowed in it, and questions that wait for an answer.
 
 The process that asks and the one that is given the answer need not be the same.
 """
@@ -49,7 +49,7 @@ class StoredApprovals:
     # As an `ApprovalBook`.
 
     def rules(self) -> tuple[ApprovalRule, ...]:
-        """Returns what is allowed now: each the very same thing again."""
+        """Returns what is allowed now: each exactly the same call again."""
         return self._read().allowed
 
     def add(self, rule: ApprovalRule) -> None:
@@ -62,7 +62,7 @@ class StoredApprovals:
         )
 
     def remove(self, rule: ApprovalRule) -> bool:
-        """Takes it back; returns whether it was there."""
+        """Revokes it; returns whether it was there."""
         old = ApprovalRule(rule.tool, rule.pattern or "", exact=True)
         found = old in self._read().allowed
         self._change(
@@ -75,7 +75,7 @@ class StoredApprovals:
     # Questions.
 
     def ask(self, asked: Permission) -> PendingApproval:
-        """Writes a question down, for anybody to answer."""
+        """Stores a question, for any process to answer."""
         new = PendingApproval(secrets.token_hex(8), asked)
         self._change(lambda page: msgspec.structs.replace(page, asked=(*page.asked, new)[-_MOST_ASKED:]))
         return new
@@ -85,11 +85,11 @@ class StoredApprovals:
         return [one for one in self._read().asked if one.reply is None]
 
     def find(self, approval_id: str) -> PendingApproval | None:
-        """Returns a question, answered or not; None where there is none of that id."""
+        """Returns a question, answered or not; None if there is none with that id."""
         return next((one for one in self._read().asked if one.id == approval_id), None)
 
     def reply(self, approval_id: str, reply: ApprovalReply) -> bool:
-        """Answers an open question; returns False where it is not open any more."""
+        """Answers an open question; returns False if it is no longer open."""
         answered = False
 
         def answer(page: _Page) -> _Page:
@@ -105,7 +105,7 @@ class StoredApprovals:
         return answered
 
     def close(self, approval_id: str) -> None:
-        """Takes a question away that needs no answer any more."""
+        """Removes a question that no longer needs an answer."""
         self._change(
             lambda page: msgspec.structs.replace(
                 page, asked=tuple(one for one in page.asked if one.id != approval_id)

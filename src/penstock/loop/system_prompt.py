@@ -69,7 +69,7 @@ class PromptParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FrozenPrompt:
-    """The snapshot of a session. `current` stays what it is, whatever happens to the files, until `renew`."""
+    """The snapshot of a session. `current` stays the same until `renew`, whatever happens to the files."""
 
     def __init__(self, parts: PromptParts, kept: Snapshot | None = None) -> None:
         """`kept` is the snapshot of a session that is resumed."""
@@ -77,7 +77,7 @@ class FrozenPrompt:
         self.current = kept or take_snapshot(parts)
 
     def renew(self) -> bool:
-        """At a boundary: take a new snapshot; whether it differs. Where it does not, the old one stays."""
+        """Takes a new snapshot, at a boundary; returns whether it differs. If not, the old one stays."""
         fresh = take_snapshot(self.parts)
         changed = fresh.digest != self.current.digest
         if changed:
@@ -86,7 +86,7 @@ class FrozenPrompt:
 
 
 def take_snapshot(parts: PromptParts) -> Snapshot:
-    """Read the files as they are now. The same files give the same text: no time, nothing of chance."""
+    """Reads the files as they are now. The same files give the same text: it has no time and nothing random in it."""
     texts = [parts.identity.strip()]
     files: list[Path] = []
     if parts.workspace is not None:
@@ -135,7 +135,7 @@ def instruction_files(folder: Path) -> list[Path]:
 
 
 def _read_beginning(path: Path) -> str:
-    """Returns as much of a file as could be shown; nothing where it cannot be read."""
+    """Returns as much of a file as could be shown; nothing if it cannot be read."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             return file.read(4 * _MOST_CHARS).strip()

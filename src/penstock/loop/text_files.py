@@ -35,7 +35,7 @@ _SNIFFED_BYTES = 8_192
 
 
 class TextFile(msgspec.Struct, frozen=True):
-    """The text of a file. `exact` is False where bytes that are not UTF-8 were replaced by �."""
+    """The text of a file. `exact` is False if bytes that are not UTF-8 were replaced by �."""
 
     text: str
     size_bytes: int
@@ -71,8 +71,8 @@ def looks_binary(data: bytes) -> bool:
 def replace_file(path: Path, content: str | bytes, mode: int = 0o666) -> int:
     """Puts the content in place of the file in one step, and returns its size in bytes.
 
-    An existing file keeps its mode; a new one gets `mode`, less what the umask takes. A reader at the same time sees the
-    old file or the new one, and so does everybody after a crash.
+    An existing file keeps its mode; a new one gets `mode`, less what the umask takes. Concurrent readers, and
+    readers after a crash, see the old file or the new one.
     """
     data = content.encode() if isinstance(content, str) else content
     beside = path.with_name(f".penstock-{secrets.token_hex(6)}.new")
@@ -92,7 +92,7 @@ def replace_file(path: Path, content: str | bytes, mode: int = 0o666) -> int:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Keeps other processes that lock the same folder waiting until the block ends."""
+    """Locks the folder: other processes that lock it wait until the block ends."""
     import fcntl  # noqa: PLC0415 - Windows has none, and writes files all the same
 
     handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)

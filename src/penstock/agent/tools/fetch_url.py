@@ -56,7 +56,7 @@ class FetchUrl(OwnTool[FetchArguments]):
     arguments = FetchArguments
 
     async def act(self, wanted: FetchArguments, context: ToolContext) -> ToolOutcome:
-        """Follow the address to its end and read what is there."""
+        """Follows redirects, and reads the page."""
         with _foreign_errors(wanted.url):
             async with _session() as (session, pins):
                 url = _address(wanted.url)
@@ -75,7 +75,7 @@ class FetchUrl(OwnTool[FetchArguments]):
         raise ToolFailure(f"{wanted.url} redirects more than {_REDIRECTS} times")
 
     async def _ask_approval(self, url: yarl.URL, pins: PinnedAddresses, context: ToolContext) -> Decision:
-        """Returns the decision on where a request goes, and the addresses that it may go to."""
+        """Returns the decision on a request's destination, and the addresses that it may go to."""
         host = url.host or ""
         async with asyncio.timeout(_SECONDS):
             addresses = await pins.look_up(host, url.port or 80)
@@ -88,7 +88,7 @@ class FetchUrl(OwnTool[FetchArguments]):
 
 
 def _address(text: str) -> yarl.URL:
-    """Returns the address, if it is one that is fetched. Raises ToolFailure."""
+    """Returns the address, if its kind is allowed. Raises ToolFailure."""
     import yarl  # noqa: PLC0415 - only a fetch needs it
 
     try:
@@ -140,7 +140,7 @@ async def _outcome(response: aiohttp.ClientResponse) -> ToolOutcome:
 
 
 async def _body(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
-    """Returns the body as far as it is taken, and whether that is all of it."""
+    """Returns the body up to the limit, and whether that is all of it."""
     body = bytearray()
     async for chunk in response.content.iter_chunked(1 << 16):
         body += chunk
@@ -215,7 +215,7 @@ def _nat64(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
 
 
 class PinnedAddresses:
-    """Names that were looked up, each with its addresses. A second look-up, which could give others, never happens."""
+    """The addresses of the hosts that were looked up. No host is looked up twice, since the second answer could differ."""
 
     def __init__(self) -> None:
         self._known: dict[str, list[str]] = {}
@@ -229,7 +229,7 @@ class PinnedAddresses:
         return self._known[host]
 
     def resolver(self) -> AbstractResolver:
-        """For aiohttp: knows what was looked up, and nothing else."""
+        """For aiohttp: answers from what was looked up, and nothing else."""
         from aiohttp.abc import AbstractResolver  # noqa: PLC0415 - only a fetch needs it
 
         pins = self._known

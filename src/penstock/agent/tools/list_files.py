@@ -1,4 +1,4 @@
-"""`list_files`: what is in a folder, as a tree."""
+"""`list_files`: lists a folder as a tree."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ListArguments(msgspec.Struct, frozen=True):
 
 
 class ListFiles(OwnTool[ListArguments]):
-    """Lists what `.gitignore` does not leave out; where that is too much, what is nearest."""
+    """Lists a folder without ignored files; if there are too many entries, the nearest ones."""
 
     name = "list_files"
     description = "List files and folders as a tree, without what .gitignore leaves out."
@@ -45,7 +45,7 @@ class ListFiles(OwnTool[ListArguments]):
     arguments = ListArguments
 
     async def act(self, wanted: ListArguments, context: ToolContext) -> ToolOutcome:
-        """Walk and draw."""
+        """Lists the folder."""
         root = context.workspace.root
         start = context.workspace.resolve(wanted.path)
         if not start.is_dir():
@@ -66,7 +66,7 @@ class ListFiles(OwnTool[ListArguments]):
 
 
 def _find_nearest(root: Path, folder: str, wanted: ListArguments) -> tuple[list[FolderEntry], bool]:
-    """Returns the nearest entries, with the folders that they are in, and whether these are all."""
+    """Returns the nearest entries with their folders, and whether these are all."""
     depth = wanted.depth or (_DEPTH if wanted.glob is None else _DEEPEST)
     until = time.monotonic() + _SECONDS
     visited = islice(levels_below(root, folder, depth, until=until), _MOST_VISITED)

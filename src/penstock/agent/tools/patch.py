@@ -1,4 +1,4 @@
-"""`patch`: a text in a file replaced by another, exactly."""
+"""`patch`: replaces a text in a file, exactly."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Patch(OwnTool[PatchArguments]):
     arguments = PatchArguments
 
     async def act(self, wanted: PatchArguments, context: ToolContext) -> ToolOutcome:
-        """Find the place, ask with the difference, write."""
+        """Finds the place, asks with the difference, and writes."""
         path = context.workspace.resolve(wanted.path)
         shown = context.workspace.relative_name(path)
         if not path.is_file():
@@ -71,10 +71,10 @@ class Patch(OwnTool[PatchArguments]):
 
 
 def patch_text(text: str, old: str, new: str, *, everywhere: bool = False) -> Patched:
-    """Returns the change, made. Where all line ends of the text are CR LF, those of `old` and `new` become so.
+    """Returns the changed text. If all line endings of the text are CR LF, those of `old` and `new` become CR LF, too.
 
-    Raises ToolFailure that says why it cannot be made: not found and what is nearest, found more than once,
-    nothing to change.
+    Raises ToolFailure that says why it cannot be made: not found, with the nearest lines; found more than once; or nothing
+    to change.
     """
     if not old:
         raise ToolFailure("old is empty; give the text to replace, or use write_file for a whole file")
@@ -138,7 +138,7 @@ def why_not_found(text: str, old: str) -> str:
 
 
 def _same_but_white_space(lines: list[str], wanted: list[str]) -> int | None:
-    """Returns the place where the same words stand in the same lines."""
+    """Returns the place where the lines are the same but for white space."""
     sought = ["".join(line.split()) for line in wanted]
     if not any(sought):
         return None
@@ -151,7 +151,7 @@ def _same_but_white_space(lines: list[str], wanted: list[str]) -> int | None:
 
 
 def _most_alike(lines: list[str], wanted: list[str]) -> int | None:
-    """Returns the place of the line that is most like the longest of the wanted ones, moved to their beginning."""
+    """Returns where the wanted lines would begin, going by the line that is most like the longest of them."""
     key = max(range(len(wanted)), key=lambda index: len(wanted[index].strip()))
     sought = wanted[key].strip()[:_LONGEST_LINE]
     if not sought:

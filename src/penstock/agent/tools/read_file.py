@@ -1,4 +1,4 @@
-"""`read_file`: a text file, or a stored result, page by page with line numbers."""
+"""`read_file`: reads a text file or a stored result, page by page with line numbers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ReadFile(OwnTool[ReadArguments]):
     arguments = ReadArguments
 
     async def act(self, wanted: ReadArguments, context: ToolContext) -> ToolOutcome:
-        """Find it, read it, show the page."""
+        """Reads a page."""
         found = await self._find_text(wanted.path, context)
         lines = [line.removesuffix("\r") for line in found.text.split("\n")]
         if lines[-1] == "":
@@ -66,7 +66,7 @@ class ReadFile(OwnTool[ReadArguments]):
         return ToolOutcome(text, summary=f"lines {wanted.offset:,} to {page.last_line:,} of {len(lines):,}")
 
     async def _find_text(self, name: str, context: ToolContext) -> TextFile:
-        """Returns the file, else the stored result with that handle."""
+        """Returns the text of the file, else of the stored result with that handle."""
         try:
             path = context.workspace.resolve(name)
         except ToolFailure:
@@ -84,7 +84,7 @@ class ReadFile(OwnTool[ReadArguments]):
         raise ToolFailure(_suggest(name, path, context))
 
     async def _require_yes(self, name: str, context: ToolContext) -> None:
-        """Raises ToolFailure unless it is approved: such a file is read by mistake more often than on purpose."""
+        """Raises ToolFailure unless the person approves: such a file is read by mistake more often than on purpose."""
         asked = Permission(
             tool=self.name, access=Access.READ, subject=name, why="a file that looks like it holds secrets"
         )
@@ -110,7 +110,7 @@ def _notes(page: Page, total: int, *, exact: bool) -> list[str]:
 
 
 def _suggest(name: str, path: Path, context: ToolContext) -> str:
-    """Returns the nearest that there is: names that are alike, or the contents of the nearest folder."""
+    """Returns a hint for a wrong path: similar names, or the contents of the nearest folder."""
     folder = next(parent for parent in path.parents if parent.is_dir())
     where = context.workspace.relative_name(folder)
     names = [entry.name for entry in folder.iterdir()]
@@ -159,7 +159,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 def page_of(all_lines: list[str], start: Start, *, most_lines: int, most_chars: int) -> Page:
-    """Returns the page from there on, numbers included, but with one character of text at the least.
+    """Returns the page from there on, within the limit including line numbers, but with at least one character of text.
 
     `start` is not past the end.
     """

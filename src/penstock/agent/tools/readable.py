@@ -1,4 +1,4 @@
-"""HTML as text that reads well: headings, lists, links, tables, code; nothing that is not shown. Pure."""
+"""Turns HTML into readable text: headings, lists, links, tables, code; without hidden content. Pure."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def extract_text(html: str, base: str = "") -> str:
 
 
 def _escape_unclosed(html: str) -> str:
-    """Returns the page with what is opened and never closed as text.
+    """Returns the page with constructs that are never closed escaped as text.
 
     The parser looks for the end of each from there to the end of the page: thousands of them would take minutes.
     """

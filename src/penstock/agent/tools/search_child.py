@@ -1,7 +1,7 @@
-"""The process that searches: a job as JSON on its input, what was found as JSON on its output.
+"""The search process: takes a job as JSON on standard input, writes the hits as JSON to standard output.
 
-Files come in the order of `files_below`. Where there is ripgrep it says which of them are worth reading; the lines are
-always matched here, so that the same is found without it.
+Files come in the order of `files_below`. If there is ripgrep, it says which of them are worth reading; lines are always
+matched here, so that the hits are the same without it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class FoundLines(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def search(job: SearchJob) -> FoundLines:
-    """Carry out the job."""
+    """Searches, and returns the first hits."""
     try:
         regex, alike = _compile_pattern(job)
     except (re.error, RecursionError, OverflowError) as error:
@@ -117,7 +117,7 @@ def _batches(paths: Iterator[str]) -> Iterator[list[str]]:
 
 
 def _choose_promising(batch: list[str], job: SearchJob) -> list[str]:
-    """Returns the files that may have a hit: all of them where ripgrep is not there or does not take the pattern."""
+    """Returns the files that may have a hit: all of them if there is no ripgrep or it rejects the pattern."""
     if job.ripgrep is None:
         return batch
     options = ("--files-with-matches", "--null", "--text", "--no-ignore", "--hidden", "--no-config", "--crlf")
@@ -153,7 +153,7 @@ def _hits(job: SearchJob, path: str, regex: re.Pattern[str]) -> Iterator[Matched
 
 
 def _around(line: str, match: re.Match[str]) -> str:
-    """Returns the line, or what stands around the match in a long one."""
+    """Returns the line; of a long one, the text around the match."""
     if len(line) <= _SHOWN_CHARS:
         return line
     start = max(0, min(match.start() - _SHOWN_CHARS // 3, len(line) - _SHOWN_CHARS))

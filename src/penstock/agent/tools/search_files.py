@@ -1,6 +1,6 @@
-"""`search_files`: lines that match a regular expression.
+"""`search_files`: finds lines that match a regular expression.
 
-The search runs in a process of its own, so that an expression which never ends can be ended.
+The search runs in a process of its own, so that a runaway expression can be stopped.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SearchFiles(OwnTool[SearchArguments]):
     arguments = SearchArguments
 
     async def act(self, wanted: SearchArguments, context: ToolContext) -> ToolOutcome:
-        """Have it searched, and write down what was found."""
+        """Searches, and returns the hits as text."""
         start = context.workspace.resolve(wanted.path)
         if not start.exists():
             raise ToolFailure(f"{wanted.path} does not exist; list_files shows what there is")

@@ -1,4 +1,4 @@
-"""`terminal`: a shell command in the working folder."""
+"""`terminal`: runs a shell command in the working folder."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Terminal(OwnTool[CommandArguments]):
     ends_itself = True  # when it is interrupted, with what the command had said
 
     async def act(self, wanted: CommandArguments, context: ToolContext) -> ToolOutcome:
-        """Ask, run, and say how it ended."""
+        """Asks, runs the command, and returns its output and how it ended."""
         command = wanted.command
         if not command.strip() or "\0" in command:
             raise ToolFailure("the command is empty or holds a null character")
@@ -75,7 +75,7 @@ class Terminal(OwnTool[CommandArguments]):
 
 
 class _Output:
-    """The output of a command: decoded as it comes, told line by line, kept at both ends."""
+    """The output of a command: decoded as it arrives, reported line by line, with both ends kept."""
 
     def __init__(self, most_chars: int, on_line: Callable[[str], None]) -> None:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
@@ -85,7 +85,7 @@ class _Output:
         self._most_chars = most_chars
 
     def add(self, data: bytes, *, final: bool = False) -> None:
-        """More bytes of it; `final` where no more come."""
+        """Adds bytes; `final` means that no more will come."""
         lines = (self._line + self._decode(data, final)).split("\n")
         self._line = lines.pop()
         for line in lines:
@@ -109,7 +109,7 @@ class _Output:
 
 
 async def _run(wanted: CommandArguments, context: ToolContext, output: _Output) -> str:
-    """Run it to its end, its timeout or its interruption; how it ended, in words."""
+    """Runs it to its end, its timeout or its interruption; returns how it ended, in words."""
     async with _pipe(output) as (write_end, reading):
         try:
             process = await asyncio.create_subprocess_exec(
@@ -144,7 +144,7 @@ async def _run(wanted: CommandArguments, context: ToolContext, output: _Output) 
 
 @contextlib.asynccontextmanager
 async def _pipe(output: _Output) -> AsyncIterator[tuple[int, asyncio.Task[None]]]:
-    """The end that a command writes to, and the task that reads the other one.
+    """Returns the end that a command writes to, and the task that reads the other one.
 
     A pipe of our own, since one of asyncio's could only be closed by the last process that holds it.
     """

@@ -1,4 +1,4 @@
-"""The files below a folder, in one order, without what `.gitignore` leaves out. Links are named and not followed."""
+"""Walks the files below a folder, in a fixed order, without ignored ones. Links are named and not followed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def files_below(root: Path, start: str) -> Iterator[FolderEntry]:
 def levels_below(root: Path, start: str, depth: int, *, until: float = math.inf) -> Iterator[FolderEntry]:
     """Yields everything below a folder, the nearest first, at most so many folders deep.
 
-    At `until` on the monotonic clock it ends with what it has: a repository can bring patterns and names without number.
+    Stops at `until` on the monotonic clock: a repository can hold any number of patterns and names.
     """
     queue = deque([(start, _scopes_above(root, start), 1)])
     while queue and time.monotonic() < until:
@@ -147,7 +147,7 @@ _HARMLESS_NAMES = tuple(
 
 
 def looks_secret(path: str) -> bool:
-    """Returns True for a file that is made to hold secrets, such as `.env` or a private key. Only the name is looked at."""
+    """Returns True for a file whose name suggests secrets, such as `.env` or a private key."""
     name = path.rpartition("/")[2].lower()
     if any(glob.matches(name) for glob in _HARMLESS_NAMES):
         return False
@@ -182,7 +182,7 @@ def read_rules(text: str) -> tuple[IgnoreRule, ...]:
 
 
 def is_ignored(path: str, *, is_folder: bool, scopes: tuple[IgnoreScope, ...]) -> bool:
-    """Returns True where the last rule that matches says so; `path` is from the root on, scopes come outermost first."""
+    """Returns True if the last matching rule says so; `path` is relative to the root, scopes come outermost first."""
     if path == ".git" or path.endswith("/.git"):
         return True
     verdict = False

@@ -1,4 +1,4 @@
-"""`write_file`: a whole file, made or overwritten in one step."""
+"""`write_file`: creates or overwrites a whole file in one step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class WriteArguments(msgspec.Struct, frozen=True):
 
 
 class WriteFile(OwnTool[WriteArguments]):
-    """Writes files; folders on the way are made."""
+    """Writes files; missing folders are created."""
 
     name = "write_file"
     description = "Write a whole file: creates it, or overwrites it. To change a part of one, use patch."
@@ -36,7 +36,7 @@ class WriteFile(OwnTool[WriteArguments]):
     arguments = WriteArguments
 
     async def act(self, wanted: WriteArguments, context: ToolContext) -> ToolOutcome:
-        """Ask with the difference, then write."""
+        """Asks with the difference, then writes."""
         path = context.workspace.resolve(wanted.path)
         if path.is_dir():
             raise ToolFailure(f"{wanted.path} is a folder; give the path of a file")
@@ -61,7 +61,7 @@ class WriteFile(OwnTool[WriteArguments]):
 
 
 def _text_before(path: Path, shown: str) -> str | None:
-    """Returns the text that is overwritten; empty for a file that is not text, None where there is no file."""
+    """Returns the text that would be overwritten; empty for a file that is not text, None if there is no file."""
     if not path.exists():
         return None
     if not path.is_file():
