@@ -100,11 +100,11 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Settings from the file, the environment and flags (dotted keys; None means the flag was not given).
+    """Returns the settings from the file, the environment and flags (dotted keys; None means the flag was not given).
 
-    Text in any of the three stands for what it spells (`yes`, `0.6`, `null`). SettingsError for a file that
-    was named but cannot be read, bad YAML, an unknown key or variable, or a value that is not allowed; the
-    message says which of the sources is at fault.
+    Text in any of the three is read as the value it spells (`yes`, `0.6`, `null`). Raises SettingsError for a named file
+    that cannot be read, bad YAML, an unknown key or variable, or a value that is not allowed; the message says which source
+    is at fault.
     """
     given = read_given_values(path, environ, flags)
     return settings_from({key: found.value for key, found in given.items()})
@@ -130,7 +130,7 @@ def read_given_values(
 
 
 def config_path(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Path | None:
-    """Returns the file that settings are read from, or None where there is none.
+    """Returns the file that settings are read from, or None if there is none.
 
     The given path, else what PENSTOCK_CONFIG names, else `penstock/config.yaml` in the user's configuration
     folder (XDG_CONFIG_HOME, or `.config` at home) if it exists.
@@ -145,7 +145,7 @@ def config_path(path: Path | None = None, environ: Mapping[str, str] | None = No
 
 
 def _find_users_file(environ: Mapping[str, str]) -> Path | None:
-    """Returns where the user's settings file is, or would be; None where there is no place for one."""
+    """Returns where the user's settings file is, or would be; None if there is no place for one."""
     home = environ.get("HOME") or environ.get("USERPROFILE")
     folder = environ.get("XDG_CONFIG_HOME", "")
     if not Path(folder).is_absolute():  # the XDG specification: a relative path is to be ignored
@@ -204,7 +204,7 @@ def require_config_path(path: Path | None = None, environ: Mapping[str, str] | N
 
 
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """Returns the folder for what can be made again: XDG_CACHE_HOME, or `.cache` at home, else here."""
+    """Returns the cache folder: XDG_CACHE_HOME, or `.cache` at home, else the current folder."""
     return _user_folder("XDG_CACHE_HOME", ".cache", environ)
 
 
@@ -222,14 +222,14 @@ def client_history_folders(environ: Mapping[str, str] | None = None) -> dict[str
 
 
 def data_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """Returns the folder of sessions: XDG_DATA_HOME, or `.local/share` at home, else here."""
+    """Returns the data folder, where sessions are: XDG_DATA_HOME, or `.local/share` at home, else the current folder."""
     return _user_folder("XDG_DATA_HOME", ".local/share", environ)
 
 
 def plugins_folder(folder: str | None = None, environ: Mapping[str, str] | None = None) -> Path:
     """Returns the folder of engine files: as `plugins.folder` says, else `plugins` in the data folder.
 
-    SettingsError where that is no whole path: code is not taken from wherever a program happens to start.
+    Raises SettingsError if that is not an absolute path: code is not loaded from wherever a program happens to start.
     """
     environ = os.environ if environ is None else environ
     path = Path(folder) if folder else data_folder(environ) / "plugins"
@@ -267,8 +267,8 @@ def own_secrets(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
 def redactor_of_process(detector: str = "own") -> Redactor:
     """Returns the redactor that also knows the values of this process's own secret variables.
 
-    "kingfisher" adds that detector's rules, which take a moment to load, less when they were loaded before on
-    this machine. Raises SettingsError where it is not installed.
+    "kingfisher" adds that detector's rules, which take a moment to load, less if they were loaded on this machine before.
+    Raises SettingsError if it is not installed.
     """
     from penstock.redaction import Redactor  # noqa: PLC0415 - its rules cost time that `--help` must not pay
     from penstock.redaction.kingfisher import kingfisher  # noqa: PLC0415
@@ -306,7 +306,7 @@ def read_named_variables(names: Collection[str], environ: Mapping[str, str] | No
 
 
 class SecretText:
-    """A text that shows itself only to who asks by name: never in `str`, `repr`, a pickle or JSON."""
+    """A text that is only shown by `reveal`: never in `str`, `repr`, a pickle or JSON."""
 
     __slots__ = ("_text",)
 
@@ -327,8 +327,8 @@ class SecretText:
 def read_secret(variable: str, environ: Mapping[str, str] | None = None) -> SecretText | None:
     """Returns the secret that a variable of the environment holds, or None where it is not set or empty.
 
-    White space around it is dropped. SettingsError for one that holds anything else than printable ASCII, which
-    no key does and no header can carry; the message names the variable alone.
+    White space around it is dropped. Raises SettingsError if it holds anything but printable ASCII, which no key does and no
+    header can carry; the message names only the variable.
     """
     text = (os.environ if environ is None else environ).get(variable, "").strip()
     if not text:
@@ -348,7 +348,7 @@ def wants_colour(environ: Mapping[str, str] | None = None) -> bool:
 
 
 def wraps_on_resize(environ: Mapping[str, str] | None = None) -> bool:
-    """Returns True if the terminal is one that wraps long lines again when its width changes, instead of cutting them off."""
+    """Returns True if the terminal rewraps long lines when its width changes, instead of cutting them off."""
     environ = os.environ if environ is None else environ
     if environ.get("STY"):  # GNU screen, whatever it runs in
         return False

@@ -1,23 +1,23 @@
-"""Every exception Penstock raises, and the classes of what a provider's error means.
+"""Every exception that Penstock raises, and the kinds of providers' errors.
 
     PenstockError
-    ├── InputError            what was given cannot be read as a conversation
+    ├── InputError            the input cannot be read as a conversation
     │   ├── MalformedJSON     the bytes are not JSON
     │   └── UnknownDialect    JSON, but in no known dialect
     ├── UnknownHandle         no original is kept under that handle
-    ├── StoreError            a store did not do what it was asked; nothing was changed
+    ├── StoreError            a store failed; nothing was changed
     │   ├── StoreConflict     another process wrote first: read again, then retry
     │   ├── StoreUnavailable  the file is locked, full, read-only or gone; the server does not answer
-    │   ├── SchemaTooNew      a later version of Penstock has written it
-    │   ├── SchemaTooOld      a version of Penstock before the first release has written it
+    │   ├── SchemaTooNew      a later version of Penstock wrote it
+    │   ├── SchemaTooOld      a development version before the first release wrote it
     │   └── UnknownSession    there is no session with that id
     ├── SettingsError         a setting has an unknown name or a value out of range
-    ├── EngineFailure         an engine of a third party cannot be loaded, or failed at its work
-    ├── NotWritten            a model answered, and the answer is no handoff (on the way to `degraded`)
-    ├── ProviderError         a model's provider did not answer; `failure` says what that means
-    ├── RunBroken             a run over a data set ended in the middle; what was done is kept
-    ├── TargetTooSmall        what may not be dropped does not fit the target
-    ├── ToolFailure           a tool of the agent cannot do what it was asked; the text is for the model
+    ├── EngineFailure         a third-party engine cannot be loaded, or failed
+    ├── NotWritten            a model's answer is not a handoff (internal: callers get a `degraded` receipt)
+    ├── ProviderError         a provider did not answer; `failure` classifies the error
+    ├── RunBroken             a run over a data set stopped in the middle; finished work is kept
+    ├── TargetTooSmall        the parts that may not be dropped do not fit the target
+    ├── ToolFailure           a tool of the agent cannot do its work; the text is for the model
     └── IllegalResult         a result broke a rule of its dialect (a bug of ours, never sent)
 
 A message names the value, the limit and the next step. It never holds conversation text beyond a short,
@@ -59,12 +59,12 @@ _DISTRIBUTION = "penstock-context"
 
 
 def name_install(extra: str, then: str = "") -> str:
-    """Returns the command that installs an extra, from PyPI and in a clone; `then` is what follows it on the line."""
+    """Returns the commands that install an extra, from PyPI and in a clone; `then` follows them on the line."""
     return f"pip install '{_DISTRIBUTION}[{extra}]'{then} (in a clone: pip install '.[{extra}]'{then})"
 
 
 class PenstockError(Exception):
-    """Root of the tree: catching it catches every failure that is ours."""
+    """The root of the tree: catch it to catch every error of Penstock."""
 
 
 class InputError(PenstockError):
@@ -91,11 +91,11 @@ class UnknownHandle(PenstockError):
 
 
 class StoreError(PenstockError):
-    """A store did not do what it was asked. Nothing was changed."""
+    """A store failed. Nothing was changed."""
 
 
 class StoreConflict(StoreError):
-    """Another process wrote first. Read again what stands there now, then retry."""
+    """Another process wrote first. Read the current state, then retry."""
 
 
 class StoreUnavailable(StoreError):
@@ -103,11 +103,11 @@ class StoreUnavailable(StoreError):
 
 
 class SchemaTooNew(StoreError):
-    """A later version of Penstock has written the store; this one does not touch it."""
+    """A later version of Penstock wrote the store; this one does not touch it."""
 
 
 class SchemaTooOld(StoreError):
-    """A version of Penstock before the first release has written the store; this one cannot read it."""
+    """A development version before the first release wrote the store; this one cannot read it."""
 
 
 class UnknownSession(StoreError):
@@ -119,7 +119,7 @@ class SettingsError(PenstockError):
 
 
 class EngineFailure(PenstockError):
-    """An engine of a third party cannot be loaded, or failed at its work. The conversation is as it was."""
+    """A third-party engine cannot be loaded, or failed. The conversation is unchanged."""
 
 
 class ErrorKind(StrEnum):
@@ -143,7 +143,7 @@ class ErrorKind(StrEnum):
 
 
 class ErrorClass(NamedTuple):
-    """A provider's error, understood once. Numbers are None where the provider did not state them.
+    """A classified error of a provider. Numbers are None if the provider did not state them.
 
     `window_tokens` is the limit of prompt and answer together, `prompt_tokens` what was sent,
     `output_cap_tokens` the most that may be asked for as an answer. `message` is the provider's own text,
@@ -166,11 +166,11 @@ class ErrorClass(NamedTuple):
 
 
 class NotWritten(PenstockError):
-    """A model answered, and the answer is no handoff. The ladder of failures goes on; callers see a receipt."""
+    """A model's answer is not a handoff. The next model or the excerpts take over; callers get a receipt."""
 
 
 class ProviderError(PenstockError):
-    """A model's provider did not answer. `failure` says what kind of failure it was, `requests` how often it was asked."""
+    """A provider did not answer. `failure` classifies the error, `requests` counts the attempts."""
 
     def __init__(self, message: str, *, failure: ErrorClass, requests: int = 1) -> None:
         super().__init__(message)
@@ -187,7 +187,7 @@ def _rebuild_provider_error(message: str, failure: ErrorClass, requests: int) ->
 
 
 class RunBroken(PenstockError):
-    """A run over a data set ended in the middle. What was done is kept, and the same run can go on with it."""
+    """A run over a data set stopped in the middle. Finished work is kept, and the same run can be resumed."""
 
 
 class TargetTooSmall(PenstockError):
@@ -211,7 +211,7 @@ def _rebuild_target_too_small(message: str, target_tokens: int, parts: dict[str,
 
 
 class ToolFailure(PenstockError):
-    """A tool of the agent cannot do what it was asked. The text tells the model why, and what to do instead."""
+    """A tool of the agent cannot do its work. The text tells the model why, and what to do instead."""
 
 
 class IllegalResult(PenstockError):

@@ -1,8 +1,8 @@
 """The bill of a session as it grows: says when a compaction would pay, what each has cost, and what it has saved.
 
-Where the model's price is not known there are no books, and only the threshold decides. The books are kept in the store
-with the second of the last request: a conversation that is resumed goes on as if it had never been left, and its cache
-is cold only when so much time has passed.
+If the model's price is unknown there are no books, and only the threshold decides. The books are kept in the store with
+the time of the last request, so a resumed conversation goes on as if it had never been left: its cache is cold only if
+that much time has passed.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Bookkeeper:
 
     @staticmethod
     def now() -> float:
-        """Returns the seconds since the epoch: a clock that the next process goes by, too."""
+        """Returns the seconds since the epoch: a clock that the next process shares."""
         return time.time()
 
     def _open(self) -> Books | None:
@@ -122,9 +122,9 @@ class Bookkeeper:
     def weigh(
         self, view_tokens: int, static_tokens: int, kept_tokens: int, summary_tokens: int = 0
     ) -> Weighed | None:
-        """Weighs a compaction before the next request by its price; None where prices cannot tell.
+        """Weighs the price of a compaction before the next request; None if prices cannot tell.
 
-        `summary_tokens` is what a model would write for it, 0 where none would be asked.
+        `summary_tokens` is what a model would write for it, 0 if none would be asked.
         """
         books = self.books
         if books is None:
@@ -143,7 +143,7 @@ class Bookkeeper:
         *,
         warm: bool | None = None,
     ) -> int | None:
-        """Returns from about how many tokens of the next request on a compaction before it would pay; None where none would.
+        """Returns the approximate size of the next request from which on a compaction before it pays; None if none would.
 
         The view takes `view_tokens` now, and only grows. `warm` says how the cache is then; None for as it is now. It is
         never more than the true size, and less by a few hundred at most.
@@ -169,7 +169,7 @@ class Bookkeeper:
 
     @property
     def is_warm(self) -> bool:
-        """True where the provider still has the last request in its cache."""
+        """True if the provider still has the last request in its cache."""
         return (
             self.books is not None
             and self._asked is not None
@@ -192,9 +192,9 @@ class Bookkeeper:
         self._asked, self._sent_tokens, self._new_tokens = self.now(), tokens, 0
 
     def replace_view(self, before_tokens: int, after_tokens: int) -> None:
-        """Takes note that another view of so many tokens has taken the place of the last one.
+        """Records that another view of so many tokens has replaced the last one.
 
-        Between `weigh` and `book` it is `book` that is told.
+        Between `weigh` and `book` it does nothing: `book` is told instead.
         """
         if self._pending is not None:
             return
@@ -209,7 +209,7 @@ class Bookkeeper:
     def settle(self, usage: Usage, counted_tokens: int, *, names_cache: bool = True) -> None:
         """Corrects the request that was booked by what the provider reports: its size, and whether its cache was warm.
 
-        A report that names no cached tokens at all says nothing of the cache, nor does one of 0 before any was named.
+        A report without a field for cached tokens says nothing about the cache, nor does a 0 before any tokens were cached.
         """
         self._learn_caching(usage)
         done, self._under_way = self._under_way, None
@@ -228,7 +228,7 @@ class Bookkeeper:
         self._keep(counted_tokens, usage.prompt_tokens)
 
     def spend(self, model: str, usage: Usage) -> None:
-        """Books what was paid for a summary, whatever becomes of it."""
+        """Books the price of a summary, whether it is used or not."""
         if self.books is None:
             return
         terms, cost = self.books.terms, cost_of(usage, model)
@@ -238,7 +238,7 @@ class Bookkeeper:
         self._spend(units)
 
     def spend_unreported(self, view_tokens: int) -> None:
-        """Books what the prompt of a summary cost that was broken off: about the view, read from the cache."""
+        """Books the prompt of a summary that was broken off: about the view, read from the cache."""
         if self.books is not None:
             self._spend(self.books.terms.read * view_tokens)
 
@@ -252,14 +252,14 @@ class Bookkeeper:
 
     @property
     def unsent_messages(self) -> int:
-        """The number of messages that were logged since the last request; 0 where that is not known, or another view stands."""
+        """The number of messages logged since the last request; 0 if unknown, or if another view has replaced it."""
         known = self._sent_length > 0 and not self._replaced
         return max(0, len(self._session) - self._sent_length) if known else 0
 
     def can_pay(self, view_tokens: int, summary_tokens: int) -> bool:
-        """Returns True where a summary of the cached view costs no more than compacting has saved so far.
+        """Returns True if a summary of the cached view costs no more than compacting has saved so far.
 
-        Also where nobody promised not to cost more: only `gated` does.
+        Always True unless `context.economics` is `gated`: only that promises never to cost more.
         """
         books = self.books
         if books is None or books.mode != "gated":
@@ -267,7 +267,7 @@ class Bookkeeper:
         return books.terms.summary(view_tokens, summary_tokens, warm=True) <= books.saved
 
     def set_limit(self, tokens: int) -> None:
-        """Sets from how many tokens on a compaction always runs: the window turned out to be another one."""
+        """Sets the size from which on a compaction always runs, after the window has changed."""
         self._limit_tokens = tokens
         if self.books is not None:
             self.books = msgspec.structs.replace(self.books, limit_tokens=tokens)
@@ -313,7 +313,7 @@ class Bookkeeper:
         session.store.put_note(_NOTES, name, msgspec.json.encode(kept), session_id=name)
 
     def resume(self) -> None:
-        """Goes on with what the store knows: the books, the last request, and whether cached tokens were ever named."""
+        """Continues with what the store has: the books, the last request, and whether cached tokens were ever reported."""
         session, kept = self._session, self._read_kept()
         self._caching = self._caching if kept is None else kept.caching
         self.books, self._pending, self._under_way = self._open(), None, None
@@ -340,7 +340,7 @@ class Bookkeeper:
             session.workings.restore_report(last.counted_tokens, last.reported_tokens)
 
     def _read_kept(self) -> _KeptBooks | None:
-        """Returns the books that were kept; None where there are none, or they are about another model or caching."""
+        """Returns the stored books; None if there are none, or if they are about another model or caching."""
         data = self._session.store.note(_NOTES, self._session.row.conversation)
         try:
             kept = _READ_BOOKS(data) if data else None

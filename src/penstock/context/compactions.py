@@ -1,7 +1,7 @@
 """Makes a compaction of a session's view with any engine, ready to be committed.
 
-Two kinds of engines, one record: an engine with a plan says what becomes of each message; of an engine that only returns
-a list, the messages that it kept are recorded by their positions in the log, and those that it wrote as they stand.
+Two kinds of engines, one record: an engine with a plan says what happens to each message; for an engine that only returns
+a list, the messages that it kept are recorded by their positions in the log, and its own messages as they are.
 """
 
 from __future__ import annotations
@@ -64,9 +64,10 @@ async def make_compaction(
     request_tokens: int,
     base: ViewBase | None = None,
 ) -> PreparedCompaction:
-    """Compacts the view as it stands now, beside the event loop. The store is read, and nothing is written.
+    """Compacts the view as it is now, in a thread. Reads the store, and writes nothing.
 
-    `base` is the view to compact, with its pins, where it is not read now. Raises what the engine raises: TargetTooSmall for a target that cannot be met, EngineFailure where it fails.
+    `base` is the view to compact, with its pins; without it, the view is read now. Raises what the engine raises:
+    TargetTooSmall for a target that cannot be met, EngineFailure if it fails.
     """
     pins = frozenset(session.store.pins(session.id))
     stays = find_standing_pins(session.store, session.id)
@@ -93,7 +94,7 @@ async def make_compaction(
 
 
 async def note_lacking(made: PreparedCompaction) -> PreparedCompaction:
-    """Returns the compaction with the values that it lacks, for one that is put in place later."""
+    """Returns the compaction with a list of the values that it lacks, for one that is committed later."""
     if made.draft is None:
         return made
     return msgspec.structs.replace(made, lacking=await in_thread(find_lacking, made.draft))
@@ -102,7 +103,7 @@ async def note_lacking(made: PreparedCompaction) -> PreparedCompaction:
 def complete_compaction(
     session: Session, made: PreparedCompaction, later: Sequence[ViewMessage]
 ) -> PreparedCompaction:
-    """Puts in what the agent has used since it was prepared and the compaction lacks. `later` was logged since."""
+    """Adds what the agent has used since the compaction was prepared and the compaction lacks. `later` was logged since."""
     if made.draft is None:
         return made
     missed = find_missed(later, made.lacking, session.row.dialect)
@@ -183,9 +184,9 @@ def _record_list(
 
 
 def _places_of(made: Sequence[Any], given: Sequence[SentMessage]) -> list[int | None]:
-    """Returns the place in the view of each message of the list, None for one that is not in the view.
+    """Returns the place in the view of each message of the list; None for one that is not in the view.
 
-    Of messages that are equal, the last ones are meant where the lists end alike, else the first ones.
+    Of equal messages, the last ones are meant if the lists end alike, else the first ones.
     """
     raws, known = [encode_wire(wire) for wire in made], [encode_wire(one.wire) for one in given]
     same = 0

@@ -1,7 +1,7 @@
-"""An engine at work on a conversation in any dialect: it is shown lists of OpenAI-format dicts, as its contract says.
+"""Lets an engine work on a conversation in any dialect: it sees lists of OpenAI-format dicts, as its contract says.
 
-An engine's code may not be ours: what it raises comes out as EngineFailure, and a list that a provider would refuse is
-not taken.
+An engine may be a third party's: what it raises becomes EngineFailure, and a list that a provider would refuse is
+rejected.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class EngineAdapter:
         self._dialect = dialect_named(dialect)
 
     def is_due(self, view: Sequence[Any], tokens: int) -> bool:
-        """Returns True where the engine wants to compress a request of so many tokens, and can."""
+        """Returns True if the engine wants to compress a request of so many tokens, and can."""
         with blame_engine(self.engine.name):
             is_due = self.engine.hosting.is_due
             return bool(self._ask_whether_due(view, tokens) if is_due is None else is_due(tokens))
 
     def _ask_whether_due(self, view: Sequence[Any], tokens: int) -> bool:
-        """Asks the members of the contract; converts nothing for an engine that decides by the tokens alone."""
+        """Asks the engine through its contract; converts nothing for an engine that decides by the tokens alone."""
         if not self.engine.should_compress(tokens):
             if type(self.engine).should_compress_preflight is ContextEngine.should_compress_preflight:
                 return False
@@ -65,15 +65,15 @@ class EngineAdapter:
     async def compact_view(
         self, view: Sequence[Any], numbers: Sequence[int], wish: CompactionWish
     ) -> Compressed | None:
-        """Returns a compaction with its plan; None for an engine that knows lists only and must be asked through `compress`."""
+        """Returns a compaction with its plan; None for an engine that only knows lists, which is asked through `compress`."""
         with blame_engine(self.engine.name):
             compact_view = self.engine.hosting.compact_view
             return None if compact_view is None else await compact_view(view, numbers, wish)
 
     def compress(self, view: Sequence[Any], tokens: int, focus: str | None) -> list[Any]:
-        """Returns the list that the engine makes of the view, in the dialect of the view; what it kept is what was there.
+        """Returns the list that the engine makes of the view, in the view's dialect; kept messages are the originals.
 
-        Raises EngineFailure where that is no conversation that the provider would take.
+        Raises EngineFailure if the provider would not accept it.
         """
         units = list(self._units(view))
         given = [wire for unit in units for wire in unit.chat]
@@ -91,7 +91,7 @@ class EngineAdapter:
         return wires
 
     def tool_schemas(self, taken: Container[str]) -> list[dict[str, Any]]:
-        """Returns the tools that the engine has the host offer; those with a name that is taken are left out."""
+        """Returns the tools that the engine wants the host to offer, except those whose name is taken."""
         with blame_engine(self.engine.name):
             schemas = [one for one in self.engine.get_tool_schemas() if _is_function(one)]
         return [one for one in schemas if one["function"]["name"] not in taken]
@@ -118,7 +118,7 @@ class EngineAdapter:
             self.engine.update_from_response(report)
 
     def settle(self, receipt: Receipt, tokens: int) -> None:
-        """Tells the engine what became of a compaction. `tokens` is what the request took before."""
+        """Tells the engine the outcome of a compaction. `tokens` is the size of the request before it."""
         with blame_engine(self.engine.name):
             self.engine.hosting.on_compaction(receipt, tokens)
 

@@ -19,13 +19,13 @@ __all__ = ["Compacted", "Compacting", "ContextEvent", "Noticed", "Recovering", "
 
 
 class Compacting(msgspec.Struct, frozen=True):
-    """A compaction begins that the turn has to wait for, and why now."""
+    """A compaction starts that the turn has to wait for; `reason` says why now."""
 
     reason: str
 
 
 class Compacted(msgspec.Struct, frozen=True):
-    """A compaction was made; `waited_seconds` is 0 where it had been prepared beside the work."""
+    """A compaction was committed; `waited_seconds` is 0 if it had been prepared in the background."""
 
     receipt: Receipt
     reason: str
@@ -33,7 +33,7 @@ class Compacted(msgspec.Struct, frozen=True):
 
 
 class Recovering(msgspec.Struct, frozen=True):
-    """A provider's refusal is being dealt with: what it was, and what is done about it."""
+    """A provider's refusal is being handled: what it was, and the step taken."""
 
     what: str
     step: str
@@ -50,7 +50,7 @@ ContextEvent: TypeAlias = Compacting | Compacted | Recovering | Noticed
 
 
 def tell_notice(notice: Notice, tell: Callable[[ContextEvent], None]) -> None:
-    """Tells a notice on pressure; the mildest, which no host shows, is a line of the log as well."""
+    """Reports a notice on pressure; the mildest, which no host shows, is also logged."""
     if notice.level is Level.LOG:
         log.info("%s", notice.text)
     tell(Noticed(str(notice.level), notice.text))

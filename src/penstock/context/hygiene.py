@@ -1,7 +1,7 @@
 """The safety net of any host, before a message reaches the model: a session that nearly fills its window is compacted.
 
-No model is asked. It is for a session that is about to be used, as by a process that resumes it; one with a live context is
-kept in its window by that.
+No model is asked. It is for a session that is about to be used, as by a process that resumes it; a live context keeps its
+session inside the window by itself.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def tidy(
     reported_tokens: int | None = None,
     before_compaction: Callable[[Sequence[NewFact]], None] | None = None,
 ) -> Receipt | None:
-    """Compacts a resumed session that has reached `compression.hygiene_threshold` of its window; None where it has not.
+    """Compacts a resumed session that has reached `compression.hygiene_threshold` of its window; None if it has not.
 
     The safety net of any host, before a message reaches the model; no model is asked for a summary. `reported_tokens` is
     what the provider reported last, where the caller knows; else the store is asked. A conversation of fewer than four
@@ -74,7 +74,7 @@ async def _compact_stored(
 
 
 def find_prompt_tokens(session: Session) -> int:
-    """Returns how large the next prompt is at least: the one that the provider reported last for this view, or our estimate.
+    """Returns the least size of the next prompt: the provider's last report for this view, or our estimate.
 
     The report includes the system prompt and the tools' schemas, the estimate what has been added since; the larger counts.
     """

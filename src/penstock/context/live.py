@@ -71,7 +71,7 @@ _GROWTHS = 5  # requests whose growth tells whether the next one reaches the thr
 
 
 class RefusedRequest(msgspec.Struct, frozen=True):
-    """A request that a provider refused: its size by our estimate, the answer it asked for, and which try it was."""
+    """A request that a provider refused: its estimated size, the length of answer it asked for, and the number of the attempt."""
 
     tokens: int
     max_output_tokens: int | None
@@ -79,16 +79,21 @@ class RefusedRequest(msgspec.Struct, frozen=True):
 
 
 def _do_nothing(*_told: Any) -> None:
-    """For hosts that have nothing to do then."""
+    """For hosts that set no hook."""
 
 
 class Context:
     """The context of one session, compacted by any engine. Not safe to share between tasks.
 
-    A host may set `bookkeeper` (prices then decide below the threshold), `before_compaction` (given the facts of the
-    messages that are about to leave, or what people demand in all of them where the host leaves) and `on_boundary` (called after each compaction: the beginning of the prompt has
-    changed anyway). One that ends with its answer sets `prepares` to False: nothing would be used of what it prepares.
-    `outside_tokens` is what stands beside the messages, `compactions` counts those of this process.
+    A host may set:
+
+    - `bookkeeper`: prices then decide below the threshold.
+    - `before_compaction`: called with the facts of the messages that are about to leave the view; when the host leaves the
+      conversation, with what people demand in all of it.
+    - `on_boundary`: called after each compaction, when the beginning of the prompt has changed anyway.
+    - `prepares`: False for a host that ends with its answer, and would throw away what it prepares.
+
+    `outside_tokens` is the size of what stands beside the messages; `compactions` counts those of this process.
     """
 
     def __init__(self, session: Session, engine: ContextEngine, tell: Callable[[ContextEvent], None]) -> None:
@@ -118,9 +123,9 @@ class Context:
         self._pressure = self._new_pressure()
 
     def begin_turn(self) -> None:
-        """Before a turn, however many requests it takes: `compression.max_attempts` counts within it.
+        """Starts a turn: `compression.max_attempts` applies to all its requests together.
 
-        A host that never says so has turns of one request.
+        A host that never calls it has turns of one request.
         """
         self._shrunk = 0
 
@@ -152,15 +157,15 @@ class Context:
         delivery: Delivery | None = None,
         queued_upto: int | None = None,
     ) -> None:
-        """As `append`, with messages that the host has read already; the rest as `Store.deliver` takes it."""
+        """As `append`, with messages that the host has prepared; the other arguments are those of `Store.deliver`."""
         self._view.append(prepared, delivery=delivery, queued_upto=queued_upto)
 
     def restore_bytes(self, messages: Sequence[Any]) -> list[Any]:
-        """Returns the messages of a request; those that are still the objects of the view go out as they were logged."""
+        """Returns the messages of a request, as the logged bytes wherever they are still the objects of the view."""
         return self._view.restore_bytes(messages)
 
     def catch_up(self) -> bool:
-        """Takes in what another process has logged or compacted meanwhile; False where there is nothing new."""
+        """Reads what another process has logged or compacted meanwhile; False if there is nothing new."""
         if not self.session.workings.is_behind():
             return False
         self._drop_prepared()
@@ -172,10 +177,10 @@ class Context:
         return True
 
     def follow(self, row: SessionRow, standing: Standing) -> list[Any]:
-        """Takes in what another process has logged meanwhile, where it has compacted nothing; returns those messages.
+        """Reads and returns what another process has logged meanwhile, if it has compacted nothing.
 
-        Costs what was added, unlike `catch_up`. The caller has read where the conversation stands, and that the view in
-        force is the same.
+        Costs only what was added, unlike `catch_up`. The caller has read the state of the conversation, and knows that no
+        compaction was committed.
         """
         length = self.session.workings.tip.length
         self._drop_prepared()
@@ -192,11 +197,11 @@ class Context:
 
     @property
     def counted(self) -> int:
-        """Tokens of a request with the view, as we count them."""
+        """The tokens of a request with the view, as we count them."""
         return self._view.tokens + self.outside_tokens
 
     def tokens(self) -> int:
-        """Returns the tokens that the provider would report for it: what it reported last, and what came since."""
+        """Returns the tokens that the provider would report for it: its last report, plus what was added since."""
         return self.session.workings.expect_tokens(self.counted)
 
     def weigh(self, beside: Beside) -> None:
@@ -224,25 +229,25 @@ class Context:
     # The model and its limits.
 
     def fit_window(self, tokens: int) -> None:
-        """Keeps inside a window of so many tokens from now on. Raises EngineFailure."""
+        """Sets the window to so many tokens. Raises EngineFailure."""
         if tokens != self.engine.context_length:
             self.use_model(self.session.row.model, tokens)
 
     def use_model(self, model: str, window_tokens: int, provider: str = "") -> None:
-        """Keeps inside the window of this model from now on. Raises EngineFailure."""
+        """Sets the model and its window. Raises EngineFailure."""
         self._adapter.update_model(model, window_tokens, self.session.endpoint, provider)
         self._follow_limits()
 
     async def learn_window(self, model: Any) -> None:
-        """Asks the provider how large the window of the model is, where neither settings nor a refusal have told it.
+        """Asks the provider for the size of the model's window, unless the settings or a refusal have stated it.
 
-        `model` is anything with `window_tokens()`. Raises nothing: without an answer, all stays as it is.
+        `model` is anything with `window_tokens()`. Raises nothing: without an answer, nothing changes.
         """
         if await self._listings.ask(model):
             self._try_to_tell(lambda: self.fit_window(self.session.window.tokens))
 
     def reserve_output(self, tokens: int) -> None:
-        """Keeps room for answers of so many tokens, if the engine can. Raises EngineFailure."""
+        """Reserves room for answers of so many tokens, if the engine can. Raises EngineFailure."""
         self._adapter.reserve_output(tokens)
         self._reserved_output_tokens = tokens
         self._follow_limits()
@@ -255,9 +260,10 @@ class Context:
     # Before a request, after its answer, and where it was refused.
 
     async def fit(self, beside: Beside | None = None) -> None:
-        """Before a request: compacts where it is due or pays.
+        """Compacts before a request, if it is due or pays.
 
-        An engine that fails, or has nothing to give, rests until there is more; the person is told of a failure.
+        An engine that fails, or finds nothing to compact, is not asked again until the request has grown; the person is told of a
+        failure.
         """
         if beside is not None:
             self.weigh(beside)
@@ -276,11 +282,11 @@ class Context:
             self.bookkeeper.book(self.tokens(), compacted=self.compactions > before)
 
     async def tidy(self) -> PreparedCompaction | None:
-        """Before a message is taken in: compacts a view that has reached `compression.hygiene_threshold` of the window.
+        """Compacts, before a new message, a view that has reached `compression.hygiene_threshold` of the window.
 
-        The safety net of a host whose conversations are picked up again after hours; no model is asked. It goes by the
-        prompt that the provider reported last with what was logged since, else by our estimate, and leaves fewer than four
-        messages alone. None where nothing was due, or could be made smaller; the person is told where the engine fails.
+        The safety net of a host whose conversations are resumed after hours; no model is asked. It goes by the last reported
+        prompt and what was logged since, else by our estimate, and leaves fewer than four messages alone. Returns None if
+        nothing was due or could be made smaller; the person is told if the engine fails.
         """
         tokens = self.tokens()
         decision = self.policy.hygiene(tokens, len(self.session), Guard(fires_from_tokens=self._rests_below))
@@ -296,7 +302,7 @@ class Context:
         return made
 
     def pass_on(self, beside: Beside | None = None) -> None:
-        """Before a request that goes out with the view as it is: books it. For a host that knows by `find_due_size` that it may."""
+        """Books a request that goes out with the view as it is. For a host that knows from `find_due_size` that nothing is due."""
         if beside is not None:
             self.weigh(beside)
         if self.bookkeeper is not None:
@@ -305,10 +311,10 @@ class Context:
             self.bookkeeper.book(tokens, compacted=False)
 
     def find_due_size(self, *, warm: bool | None = None) -> int | None:
-        """Returns from how many tokens on the next request may be compacted by `fit`; None where none ever is.
+        """Returns the size from which on `fit` may compact the next request; None if it never does.
 
-        By the threshold, or by prices where those come first, with the provider's cache as it is now, or warm or cold as
-        the caller says. An engine that does not tell when it is due has to be asked each time: 0.
+        It is the threshold, or the size at which prices decide if that is smaller, with the provider's cache as it is now, or warm
+        or cold as the caller says. It is 0 for an engine that does not tell when it is due: it has to be asked each time.
         """
         hosting = self.engine.hosting
         if not self.session.settings.compression.enabled:
@@ -326,9 +332,9 @@ class Context:
         return due if pays is None else min(due, pays)
 
     def take_usage(self, usage: Usage, sent_tokens: int, *, names_cache: bool = True) -> UsageRow:
-        """After an answer: books what it used, and learns from it. `sent_tokens` is what we expected of the request.
+        """Books the usage of an answer, and learns from it. `sent_tokens` is the expected size of the request.
 
-        `names_cache` is False where the provider's report has no field for cached tokens.
+        `names_cache` is False if the provider's report has no field for cached tokens.
         """
         row = self.session.record_usage(usage, self.counted)
         reported = usage.prompt_tokens
@@ -352,16 +358,16 @@ class Context:
         return row
 
     def lose(self) -> None:
-        """After a request that was broken off: the provider may have billed it, and sums with it say "at least"."""
+        """Books a request that was broken off: the provider may have billed it, so sums that include it say "at least"."""
         self.session.record_usage(Usage())
 
     async def recover(
         self, error: ProviderError, refused: RefusedRequest, beside: Callable[[], Beside]
     ) -> int | None:
-        """Makes a refused request smaller; returns the cap of the answer to ask for in the next try.
+        """Makes a refused request smaller; returns the maximum length of answer to ask for in the next attempt.
 
-        `beside` gives what stands beside the messages in the next try: a window that turned out to be small may have room
-        for less. Raises ProviderError where nothing helps, or where compacting is not allowed: its text says what to do.
+        `beside` returns what stands beside the messages in the next attempt: a window that turned out to be small may have room
+        for less. Raises ProviderError if nothing helps, or if compacting is not allowed: its text says what to do.
         """
         session, kind = self.session, str(error.failure.kind)
         step = next_step(
@@ -399,9 +405,9 @@ class Context:
         scale: float,
         beside: Callable[[], Beside],
     ) -> None:
-        """Compacts what was refused. `scale` is how many tokens the provider counts for each of ours in it.
+        """Compacts a refused request. `scale` is how many tokens the provider counts in it for each of ours.
 
-        Raises ProviderError where nothing can be made smaller.
+        Raises ProviderError if it cannot be made smaller.
         """
         kind, outside = str(error.failure.kind), int(self.outside_tokens * scale)
         sizes = step.aim(self.policy.budgets.target_tokens(0) + outside)
@@ -422,7 +428,7 @@ class Context:
             raise self._too_large(error, parts, beside()) from error
 
     def _too_large(self, error: ProviderError, parts: Mapping[str, int], beside: Beside) -> ProviderError:
-        """Returns the error for a request that cannot be made smaller: which part of it takes how many tokens."""
+        """Returns the error for a request that cannot be made smaller: it says how many tokens each part takes."""
         outside = {
             "system prompt": self.session.workings.weigh_outside(system=beside.system),
             "tools": self.session.workings.weigh_outside(tools=beside.tools),
@@ -434,7 +440,7 @@ class Context:
     # Deciding.
 
     def _decide(self, tokens: int, weighed: Weighed | None) -> Decision:
-        """Returns the policy's word before a request. The engine is only asked where the policy would let it."""
+        """Returns the policy's decision before a request. The engine is asked only if the policy would allow it."""
         policy = self.policy
         due = policy.due(tokens, Guard(fires_from_tokens=self._rests_below))
         if isinstance(due, Compact) and self._adapter.is_due(self.view, tokens):
@@ -452,7 +458,7 @@ class Context:
         return self._is_worth_preparing(tokens)
 
     def _is_worth_preparing(self, tokens: int) -> bool:
-        """Returns True where a summary will be used soon, or is paid for: below the threshold, none may make a bill rise."""
+        """Returns True if a summary will be used soon, or is paid for by savings: below the threshold, none may raise the bill."""
         if self.bookkeeper is None or self.bookkeeper.can_pay(tokens, self.engine.hosting.summary_tokens):
             return True
         grown = [max(0, now - before) for before, now in pairwise(self._reported)]
@@ -473,10 +479,10 @@ class Context:
         )
 
     def _limit_target(self) -> int | None:
-        """Returns the most that the messages may take after a compaction at the threshold; None for the engine's own target.
+        """Returns the target for the messages at the threshold; None for the engine's own target.
 
-        Less than that is kept where prices are known and no model is asked: what is kept is paid for with each request. So it
-        is where large tools leave little room below the threshold: half of it is for what comes next.
+        It is lower if prices are known and no model is asked: what is kept is paid for with each request. It is also lower if
+        large tools leave little room below the threshold: half of that room is for what comes next.
         """
         hosting, workings = self.engine.hosting, self.session.workings
         if hosting.kept_tokens is None:
@@ -499,11 +505,11 @@ class Context:
         )
 
     def _count_static(self, tokens: int) -> int:
-        """Returns the tokens that stand beside the messages in a request of so many, in the provider's tokens as these."""
+        """Returns how many of a request's tokens, as the provider counts them, stand beside the messages."""
         return tokens * self.outside_tokens // max(1, self.counted)
 
     def _count_kept_where_it_pays(self) -> int | None:
-        """Returns the tokens that a compaction made for the price leaves: fewer than at the threshold of a large window."""
+        """Returns the tokens that a compaction leaves when prices decide: fewer than at the threshold of a large window."""
         kept = self.engine.hosting.kept_tokens
         return None if kept is None else min(_KEPT_TOKENS, kept)
 
@@ -512,9 +518,9 @@ class Context:
     async def _compact_as_decided(
         self, decision: Compact, tokens: int, weighed: Weighed | None
     ) -> PreparedCompaction | None:
-        """Compacts as the policy says. Where its target cannot be met, what takes the request below the threshold will do.
+        """Compacts as the policy says. If its target cannot be met, tries targets that still leave the request below the threshold.
 
-        Pins, or a last request, may be larger than the target and still leave room in the window.
+        Pins, or the last request, may be larger than the target and still leave room in the window.
         """
         wish = self._wish_for(decision)
         try:
@@ -531,7 +537,7 @@ class Context:
             return await self.compact(decision.reason, tokens, self._widen(wish, _FITS), weighed)
 
     def _widen(self, wish: CompactionWish, share: float) -> CompactionWish:
-        """Returns the wish for a request of that share of the threshold."""
+        """Returns the wish with a target of that share of the threshold."""
         below = (
             self.session.workings.count_reported(int(share * self.engine.threshold_tokens))
             - self.outside_tokens
@@ -545,9 +551,9 @@ class Context:
         wish: CompactionWish | None = None,
         weighed: Weighed | None = None,
     ) -> PreparedCompaction | None:
-        """Compacts now; None where there was nothing to do. `tokens` is what the request takes now.
+        """Compacts now; None if there was nothing to do. `tokens` is the size of the request now.
 
-        Raises TargetTooSmall for a target that cannot be met, EngineFailure where the engine fails: the view stays.
+        Raises TargetTooSmall for a target that cannot be met, EngineFailure if the engine fails: the view stays as it is.
         """
         wish = wish or CompactionWish()
         started = time.monotonic()
@@ -584,11 +590,11 @@ class Context:
         return made
 
     async def _commit(self, draft: CompactionDraft, why: Mapping[str, Any], trigger: Trigger) -> None:
-        """Commits a draft, at once: nothing may be logged meanwhile. A host that sees to that itself may do it in a thread."""
+        """Commits a draft at once: nothing may be logged meanwhile. A host that ensures that itself may do it in a thread."""
         self.session.workings.commit_draft(draft, why, trigger)
 
     def _tell_fallback(self, call: SummaryCall) -> None:
-        """Tells a person, once for each model, that the one they chose for summaries fails and another steps in."""
+        """Tells the person, once for each model, that the model chosen for summaries fails and another replaces it."""
         if call.outcome != "fallback" or call.chosen in self._failed_writers:
             return
         self._failed_writers.add(call.chosen)
@@ -603,9 +609,9 @@ class Context:
     async def compact_by_hand(
         self, focus: str | None = None, keep_exchanges: int | None = None
     ) -> PreparedCompaction | None:
-        """Compacts because a person asked: about a topic, or all but the last so many exchanges.
+        """Compacts because a person asked: with a topic in focus, or all but the last so many exchanges.
 
-        None where there is nothing to do. Raises EngineFailure where the engine fails.
+        Returns None if there is nothing to do. Raises EngineFailure if the engine fails.
         """
         reason = self.policy.manual().reason
         wish = CompactionWish(focus=focus or None, pins=self._last_exchanges(keep_exchanges))
@@ -622,15 +628,15 @@ class Context:
             return None
 
     def judge_wish_of_model(self) -> Decision:
-        """Returns whether a compaction that the model asks for is made; there must be something new to compact."""
+        """Decides on a compaction that the model asks for; there must be something new to compact."""
         settled = max(self.prefix_end or 0, self._tried_end)
         new = self._view.weigh(self.messages[settled:]) if settled else None
         return self.policy.by_model(new)
 
     async def compact_for_model(self, focus: str) -> None:
-        """Compacts because the model asked, about a topic where it names one. Nothing happens where nothing is to gain.
+        """Compacts because the model asked, with its topic in focus. Does nothing if there is nothing to gain.
 
-        Raises nothing that compacting does: the person is told of a failure, and the conversation goes on.
+        Does not raise: the person is told of a failure, and the conversation goes on.
         """
         decision = self.judge_wish_of_model()
         if not isinstance(decision, Compact):
@@ -646,7 +652,7 @@ class Context:
             self._tell(Noticed("warn", f"{error}; the conversation goes on as it is"))
 
     def _last_exchanges(self, count: int | None) -> frozenset[int]:
-        """Returns the numbers of the messages from the last so many requests on."""
+        """Returns the numbers of the messages of the last so many exchanges."""
         if not count:
             return frozenset()
         view = self.session.workings.read_standing().view
@@ -656,7 +662,7 @@ class Context:
         return frozenset(number for number in view.numbers[first:] if number)
 
     def undo(self) -> bool:
-        """Takes the last compaction back; False where there is none."""
+        """Undoes the last compaction; False if there is none."""
         self._drop_prepared()
         done = self.session.undo()
         if done:
@@ -667,7 +673,7 @@ class Context:
         return done
 
     def reload(self) -> None:
-        """Goes to the view as the session has it now: a host has rewound it, or recorded another one."""
+        """Reads the view again, after a host has rewound the session or recorded another view."""
         self._drop_prepared()
         self.session.refresh()
         self._try_to_tell(lambda: self._adapter.start(self.session.id))
@@ -679,7 +685,7 @@ class Context:
             self._leave_to_memory(self.session.workings.list_demands)
 
     async def aclose(self) -> None:
-        """Ends what is being prepared, and the session for its engine."""
+        """Stops preparing, and ends the session for its engine."""
         self._drop_prepared()
         if self._dropped is not None:
             await _end(self._dropped)
@@ -688,7 +694,7 @@ class Context:
     # The engine's own tools.
 
     def engine_tools(self, taken: set[str]) -> list[dict[str, Any]]:
-        """Returns the engine's tools for the host to offer, but for names that are taken. Raises EngineFailure."""
+        """Returns the engine's tools for the host to offer, except those whose name is taken. Raises EngineFailure."""
         return self._adapter.tool_schemas(taken)
 
     def call_engine_tool(self, name: str, arguments: str) -> str:
@@ -698,7 +704,7 @@ class Context:
     # Preparing.
 
     def prepare(self) -> None:
-        """After an answer: begins to prepare a compaction where one is near. The event loop must run.
+        """Starts preparing a compaction, after an answer, if one is near. The event loop must run.
 
         The request that was just answered is in the provider's cache, so that a summary of it reads nearly all of it.
         """
@@ -713,7 +719,7 @@ class Context:
         self._prepared = asyncio.ensure_future(self._make_beside(wish, self.tokens(), base))
 
     async def wait_prepared(self) -> None:
-        """Waits until what is being prepared is ready. For a host with nothing else to do, as between two turns."""
+        """Waits for the compaction that is being prepared. For a host with nothing else to do, as between two turns."""
         if self._prepared is not None:
             await asyncio.wait([self._prepared])
 
@@ -721,7 +727,7 @@ class Context:
         return await note_lacking(await self._make(wish, tokens, base))
 
     async def _take_prepared(self, reason: str, wish: CompactionWish, tokens: int) -> PreparedCompaction:
-        """Returns the compaction that was prepared, where it is what is wanted now; else one that is made now."""
+        """Returns the prepared compaction, if it is what is wanted now; else makes one."""
         prepared = self._prepared
         self._prepared = None
         usable = (
@@ -749,18 +755,18 @@ class Context:
         return await self._make(wish, tokens)
 
     async def _complete(self, made: PreparedCompaction) -> PreparedCompaction:
-        """Returns what was prepared with what the agent has used since, where that fits, too."""
+        """Returns the prepared compaction, completed with what the agent has used since if that fits."""
         later = self._view.list_logged_since(made.log_length)
         completed = await in_thread(complete_compaction, self.session, made, later)
         return completed if self._still_fits(completed) else made
 
     def _is_as_prepared(self, wish: CompactionWish) -> bool:
-        """Returns True where a compaction that was prepared is just what is wished for."""
+        """Returns True if a prepared compaction is exactly what is wished for."""
         limited = wish.target_tokens is not None and wish.target_tokens == self._limit_target()
         return wish.is_plain or (limited and not wish.focus and not wish.pins)
 
     def _will_do(self, prepared: asyncio.Task[PreparedCompaction], wish: CompactionWish) -> bool:
-        """Returns True where what was prepared is ready and no larger than is wished for: it is paid for already."""
+        """Returns True if the prepared compaction is ready and no larger than wished for: it is paid for already."""
         if wish.focus or wish.pins or wish.target_tokens is None or not prepared.done():
             return False
         return prepared.exception() is None and 0 < prepared.result().view_tokens <= wish.target_tokens
@@ -778,7 +784,7 @@ class Context:
         return await make_compaction(self.session, self._adapter, wish, tokens, base)
 
     def _book_summary(self, model: str, usage: Usage) -> None:
-        """Books what a summary cost, even one that was broken off or is never put in place."""
+        """Books the cost of a summary, even of one that was broken off or is never used."""
         self.session.workings.book_summary(model, usage)
         if self.bookkeeper is None:
             return
@@ -788,7 +794,7 @@ class Context:
             self.bookkeeper.spend_unreported(self.tokens())
 
     def _still_fits(self, made: PreparedCompaction) -> bool:
-        """Returns True where what was prepared still holds: the same pins, and room for what came since."""
+        """Returns True if the prepared compaction still applies: the same pins, and room for what was logged since."""
         if made.pins != self.session.store.pins(self.session.id):
             return False
         if made.draft is None:
@@ -820,14 +826,14 @@ class Context:
         self._view.load()
 
     def _leave_to_memory(self, facts: Sequence[NewFact] | Callable[[], Sequence[NewFact]]) -> None:
-        """Lets memory keep what leaves the view. That this fails is no reason to keep it in the view."""
+        """Lets memory take what leaves the view. If that fails, it leaves the view anyway."""
         try:
             self.before_compaction(facts() if callable(facts) else facts)
         except PenstockError as error:
             self._tell(Noticed("warn", f"memory did not take what leaves the view: {error}"))
 
     def _try_to_tell(self, action: Callable[[], None]) -> None:
-        """Tells the engine something; that it fails at listening is no reason to lose an answer."""
+        """Calls the engine; a failure is told to the person, and does not lose an answer."""
         try:
             action()
         except PenstockError as error:
@@ -844,7 +850,7 @@ class Context:
 
 
 async def _end(prepared: asyncio.Task[PreparedCompaction]) -> None:
-    """Waits for the end of a preparation that is not wanted any more: the next one reads in the same notebook."""
+    """Ends a preparation that is no longer wanted, and waits for it: the next one uses the same notebook."""
     if prepared.cancel():
         await asyncio.wait([prepared])
     if not prepared.cancelled():

@@ -1,7 +1,7 @@
 """Chooses the step after a provider refused a request. Pure: one refusal in, one step out.
 
-Whether to compact is the policy's word; this module says how far. All tokens here are the provider's: where it says
-how many it read, that counts, and not what we expected.
+The policy decides whether to compact; this module says how far. All tokens here are the provider's: if it says how many
+it read, that counts, not our estimate.
 
 A prompt that is too long is compacted, strictly smaller each time; an answer cap that is too large is lowered for this
 call only, and nothing is compacted. Everything else is for the person: the transport has repeated what is worth
@@ -39,7 +39,7 @@ class Shrink(msgspec.Struct, frozen=True):
     reason: str
 
     def aim(self, target_tokens: int) -> tuple[int, ...]:
-        """Returns the sizes to compact to, the one to try first before the other, where `target_tokens` is the policy's.
+        """Returns the sizes to compact to, in the order to try them. `target_tokens` is the policy's target.
 
         The policy's target leaves room for the turns to come. What cannot be made so small may still fit the window.
         """
@@ -71,9 +71,9 @@ def next_step(
     attempt: int,
     shrunk: int = 0,
 ) -> Step:
-    """Returns the step after the `attempt`-th refusal (from 1) of a request of which `sent_tokens` were expected.
+    """Returns the step after the `attempt`-th refusal (from 1) of a request with an expected size of `sent_tokens`.
 
-    `shrunk` is how often the turn was compacted after refusals already, of this request and those before it.
+    `shrunk` counts the compactions after refusals in this turn, for this request and those before it.
     """
     if failure.kind not in _TOO_LARGE:
         return GiveUp()
@@ -93,7 +93,7 @@ _TOO_LARGE = (ErrorKind.PROMPT_TOO_LONG, ErrorKind.OUTPUT_CAP_TOO_LARGE, ErrorKi
 
 
 def _cap(failure: ErrorClass, sent_tokens: int, asked: int | None) -> int:
-    """Returns the tokens of an answer that may be asked for: as told, else what the window leaves, else half."""
+    """Returns the length of answer that may be asked for: as stated, else what the window leaves, else half."""
     if failure.output_cap_tokens:
         told = failure.output_cap_tokens
     elif failure.window_tokens:
@@ -104,7 +104,7 @@ def _cap(failure: ErrorClass, sent_tokens: int, asked: int | None) -> int:
 
 
 def _find_most(failure: ErrorClass, sent_tokens: int, reserved: int | None) -> int:
-    """Returns the most tokens that may be sent now: as the provider says it, else a share of what it refused."""
+    """Returns the most tokens that may be sent now: as the provider states it, else a share of what it refused."""
     if failure.kind is ErrorKind.PAYLOAD_TOO_LARGE:
         return int(sent_tokens * _MUCH_LESS)
     told = failure.window_tokens

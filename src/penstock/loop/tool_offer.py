@@ -41,7 +41,7 @@ class ToolUse(msgspec.Struct, frozen=True):
     pending: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
     def after(self, messages: Iterable[Message]) -> ToolUse:
-        """With what these messages add: a turn costs its own messages, however long the log is."""
+        """Returns the use after these messages. Costs only these, however long the log is."""
         calls, pending = Counter(self.calls), dict(self.pending)
         loaded = dict.fromkeys(self.loaded)
         for message in messages:
@@ -106,7 +106,7 @@ def make_offer(
 
 
 def load_schema(schemas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the tool that loads others. It names all, also those that are loaded, so that it never changes."""
+    """Returns the tool that loads others. It names all of them, even those already loaded, so that it never changes."""
     lines = "\n".join(f"- {_name(one)}: {_line(one)}" for one in schemas)
     names = {"type": "array", "items": {"type": "string"}, "minItems": 1}
     return {
@@ -125,7 +125,7 @@ def load_schema(schemas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def answer_load(args: Any, known: Iterable[str]) -> tuple[str, bool]:
-    """Returns the answer to a call of `load_tools`, and whether it failed: it does, and loads nothing, for an unknown name."""
+    """Returns the answer to a call of `load_tools`, and whether it failed: an unknown name fails, and loads nothing."""
     wanted, everything = _read_names(args), set(known)
     if not wanted:
         return f"give names, a list of tools to load, for example {sorted(everything)[:3]}", True
@@ -138,7 +138,7 @@ def answer_load(args: Any, known: Iterable[str]) -> tuple[str, bool]:
 def _choose_fitting(
     items: Sequence[_Item], fixed: set[str], room: int, past_calls: Mapping[str, int], tokenizer: Tokenizer
 ) -> set[str]:
-    """Returns the names of the tools that are offered in full from the start. Nothing of this session decides on it."""
+    """Returns the names of the tools that are offered in full from the start, whatever happens in the session."""
     fitting = {item.name for item in items if item.name in fixed}
     # As if all others were named: the line of one that fits after all is then room to spare.
     others = [item for item in items if item.name not in fixed]

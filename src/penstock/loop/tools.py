@@ -1,7 +1,7 @@
-"""Tools: a name, a line about it, a schema, its effect on the world, and a way to run it.
+"""Tools: each has a name, a description, a schema, its effect on the world, and a way to run it.
 
-`run` never raises for what a model sent or what the world did: wrong arguments, a missing file and a refusal are
-outcomes that tell the model what to do. Only cancellation passes through.
+`run` never raises for bad arguments or for failures: wrong arguments, a missing file and a refusal are outcomes that tell
+the model what to do. Only cancellation passes through.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ToolOutcome(msgspec.Struct, frozen=True):
 
 
 def _unheard(_line: str) -> None:
-    """For hosts that do not show what comes."""
+    """For hosts that do not show output as it arrives."""
 
 
 async def _nothing_stored(_handle: str) -> str | None:
@@ -51,7 +51,7 @@ async def _nothing_stored(_handle: str) -> str | None:
 
 
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a host gives to the tools of a session.
+    """Everything a host gives to the tools of a session.
 
     `approve` decides on what is not free. `environment` is that of commands, without secrets. `stored` reads a stored
     result by its handle. `on_line` hears the lines of a command as they come. `interrupt`, once set, ends the running
@@ -98,7 +98,7 @@ class Tool(Protocol):
         """The most characters of an outcome's text."""
 
     async def run(self, args: Any, context: ToolContext) -> ToolOutcome:
-        """Do it. `args` is what the model wrote: an object, its JSON, or anything at all."""
+        """Runs the tool. `args` is what the model wrote: an object, its JSON, or anything at all."""
 
 
 class OwnTool(ABC, Generic[_Arguments]):
@@ -122,7 +122,7 @@ class OwnTool(ABC, Generic[_Arguments]):
         return parameters_of(self.arguments)
 
     async def run(self, args: Any, context: ToolContext) -> ToolOutcome:
-        """Read the arguments and do it."""
+        """Reads the arguments and runs the tool."""
         try:
             wanted = read_arguments(args, self.arguments)
             _refuse_surrogates(wanted)
@@ -138,7 +138,7 @@ class OwnTool(ABC, Generic[_Arguments]):
 
     @abstractmethod
     async def act(self, wanted: _Arguments, context: ToolContext) -> ToolOutcome:
-        """Do what was asked. May raise ToolFailure and OSError."""
+        """Does the work. May raise ToolFailure and OSError."""
 
     def _usage(self) -> str:
         schema = self.parameters
@@ -154,7 +154,7 @@ class Toolbox(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, tools: Iterable[Tool]) -> Toolbox:
-        """Returns these tools. Raises ValueError where two have one name."""
+        """Returns these tools. Raises ValueError if two have the same name."""
         named: dict[str, Tool] = {}
         for tool in tools:
             if tool.name in named:
@@ -163,7 +163,7 @@ class Toolbox(msgspec.Struct, frozen=True):
         return cls(named)
 
     async def run(self, name: str, args: Any, context: ToolContext) -> ToolOutcome:
-        """Run a call of the model. Never raises for what it wrote; no arguments at all are an empty object."""
+        """Runs a call. Never raises for what the model wrote; missing arguments are an empty object."""
         tool = self.tools.get(name)
         if tool is None:
             alike = difflib.get_close_matches(name, self.tools, n=3)
@@ -174,7 +174,7 @@ class Toolbox(msgspec.Struct, frozen=True):
 
 
 def fail(text: str, summary: str = "") -> ToolOutcome:
-    """Returns an outcome for what did not work; the first line is what people see."""
+    """Returns the outcome of a failure; people see its first line."""
     return ToolOutcome(text, is_error=True, summary=shorten(summary or text.partition("\n")[0]))
 
 
@@ -227,7 +227,7 @@ def _plain_property(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_surrogates(wanted: msgspec.Struct) -> None:
-    """JSON can say half of a surrogate pair; no file, command or address can."""
+    """Refuses half of a surrogate pair: JSON can express it; no file, command or address can contain it."""
     for name, value in msgspec.structs.asdict(wanted).items():
         try:
             value.encode() if isinstance(value, str) else None

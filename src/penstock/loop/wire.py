@@ -1,4 +1,4 @@
-"""Tools, their results and what people attach, as each dialect writes them. Pure."""
+"""Writes tools, their results and attachments in each dialect. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNREADABLE = 2_000  # characters that are kept of arguments that cannot be read
 
 
 def tools_in(dialect: str, schemas: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Function tools in OpenAI's chat format, as the dialect takes them."""
+    """Returns function tools in OpenAI's chat format as the dialect takes them."""
     return [_tool(dialect, schema["function"], schema) for schema in schemas]
 
 
@@ -34,7 +34,7 @@ def results_in(dialect: str, results: Sequence[ToolResult]) -> list[dict[str, An
 
 
 def write_user_message(dialect: str, text: str, pictures: Sequence[Picture] = ()) -> dict[str, Any]:
-    """Returns a message of the user: a plain one, or one with pictures before its words."""
+    """Returns a user message: plain text, or pictures followed by text."""
     if not pictures:
         return dialect_named(dialect).text_message(Role.USER, text)
     kind = "input_text" if dialect == "responses" else "text"
@@ -58,7 +58,7 @@ def _write_picture(dialect: str, picture: Picture) -> dict[str, Any]:
 
 
 def mend_calls(dialect: str, wires: Sequence[Any]) -> list[Any]:
-    """Returns the messages of an answer, with arguments that are no JSON object in an object of their own.
+    """Returns the messages of an answer; arguments that are not a JSON object are wrapped in one.
 
     Servers that read the calls of earlier turns (vLLM, llama.cpp) would refuse every later request because of them.
     """
@@ -81,7 +81,7 @@ def _sound(wire: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_whole(arguments: str) -> bool:
-    """Returns True where the arguments of a call are a JSON object, or nothing at all."""
+    """Returns True if the arguments of a call are a JSON object, or empty."""
     try:
         return not arguments.strip() or isinstance(parse_json(arguments), dict)
     except ValueError:

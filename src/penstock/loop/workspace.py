@@ -1,4 +1,4 @@
-"""The working folder: where commands start, and what file tools do not leave."""
+"""The working folder: commands start in it, and file tools cannot leave it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Workspace(msgspec.Struct, frozen=True):
 
     @classmethod
     def at(cls, folder: str | Path) -> Workspace:
-        """Returns the working folder with this path. Raises NotADirectoryError where there is no such folder."""
+        """Returns the working folder with this path. Raises NotADirectoryError if there is no such folder."""
         root = Path(folder).resolve()
         if not root.is_dir():
             raise NotADirectoryError(f"{root} is not a folder")
         return cls(root)
 
     def resolve(self, text: str) -> Path:
-        """Returns the real path that a model means, absolute or from the root on, with every link followed.
+        """Returns the real path for a path from the model, absolute or relative to the root, with every link followed.
 
         Raises ToolFailure for one that leads out of the folder, also through a link or `..`, and for anything that is not a path.
         """
@@ -49,7 +49,7 @@ class Workspace(msgspec.Struct, frozen=True):
         return path
 
     def relative_name(self, path: Path) -> str:
-        """Returns the path from the root on, as the model and people see it."""
+        """Returns the path relative to the root, as the model and people see it."""
         return path.relative_to(self.root).as_posix()
 
     def _limits(self) -> str:

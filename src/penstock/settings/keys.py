@@ -87,7 +87,7 @@ def sections_of(group: type[Struct]) -> Iterator[type[SettingsSection]]:
 
 
 def check_sections(group: Struct) -> None:
-    """Raises SettingsError where something else stands in the place of a section."""
+    """Raises SettingsError if a section holds something else."""
     for name, section in _sections_in(type(group)):
         value = getattr(group, name)
         if not isinstance(value, section):

@@ -1,4 +1,4 @@
-"""Settings from mappings: nested sections or dotted keys, with values as they are or as text spells them."""
+"""Reads settings from mappings: nested sections or dotted keys, with values or their spelling as text."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ read_early(Settings)
 
 
 def settings_from(mapping: Mapping[str, Any]) -> Settings:
-    """Settings from nested sections (`{"compression": {"threshold": 0.6}}`), dotted keys, or both.
+    """Returns the settings from nested sections (`{"compression": {"threshold": 0.6}}`), dotted keys, or both.
 
-    What is not given has its default. SettingsError for an unknown key (with the nearest known one), a key
-    given twice, or a value of the wrong type or out of range.
+    A missing key has its default. Raises SettingsError for an unknown key (with the nearest known one), a key given twice,
+    or a value of the wrong type or out of range.
     """
     sections: dict[str, Any] = {}
     for name, value in read_values(mapping).items():
@@ -66,7 +66,7 @@ def find_most_alike(name: str, known: Mapping[str, Any]) -> str:
 
 
 def _flatten(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and their values; only known sections are entered, so depth has a bound."""
+    """Yields dotted keys and their values. Only known sections are entered, so the depth is bounded."""
     for part, value in mapping.items():
         name = f"{prefix}{part}"
         if name in known_keys():
@@ -102,7 +102,7 @@ def _read_meant(key: Key, value: Any, *, texts: bool) -> Any:
 
 
 def _read_text(key: Key, text: str) -> Any:
-    """Reads a text as this key's type; returns the text itself where it fits none, for the check to refuse."""
+    """Reads a text as this key's type; returns the text itself if it does not fit, for the check to refuse."""
     word = text.strip()
     kind = key.kinds[0]
     if len(key.kinds) > 1 and word.lower() in {"", "null", "none", "~"}:

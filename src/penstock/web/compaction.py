@@ -34,7 +34,7 @@ _FOLDED_FROM = 20  # excerpts
 def render_compaction(
     name: str, title: str, compared: CompactionComparison, quality: LiveQuality | None
 ) -> Html:
-    """Returns the whole page. Without `quality`, it is asked for once the page is there."""
+    """Returns the whole page. Without `quality`, the page asks for it once it is loaded."""
     head = fragment(
         element("h1", f"Compaction s{compared.number}"),
         element(
@@ -153,7 +153,7 @@ def _place_quality(name: str, compared: CompactionComparison, quality: LiveQuali
 
 
 def render_quality(quality: LiveQuality) -> Html:
-    """Returns how the agent came by the earlier values that it used after a compaction."""
+    """Returns how the agent got at the earlier values that it used after a compaction."""
     said = element("p", str(quality))
     if not quality.used:
         return said

@@ -47,7 +47,7 @@ class TranscriptPart(NamedTuple):
 
     @property
     def open_from(self) -> int:
-        """Returns the position from which on what stands here may still change: that of the first call without a result."""
+        """Returns the position from which on messages may still change: that of the first call without a result."""
         waiting = (entry for entry in self.entries if any(not call.answer for call in entry.calls))
         first = next(waiting, None)
         return self.end if first is None else int(first.handle[1:]) - 1
@@ -74,7 +74,7 @@ def make_links(conversation: str) -> TranscriptLinks:
 def render_conversation(
     opened: ConversationOverview, stretch: TranscriptPart, marks: MessageMarks, fill: Fill | None, now: float
 ) -> Html:
-    """Returns the whole page. Without `fill`, what fills the window is asked for once the page is there."""
+    """Returns the whole page. Without `fill`, the page asks for what fills the window once it is loaded."""
     name = opened.tip.conversation
     head = fragment(
         element("h1", opened.title or "Untitled conversation", dir="auto"),
@@ -290,7 +290,7 @@ def _render_jump(name: str, length: int) -> Html:
 
 
 def render_stretch(name: str, stretch: TranscriptPart, marks: MessageMarks, way: str = "") -> Html:
-    """Returns messages with the ways to those before and behind them.
+    """Returns messages with links to those before and after them.
 
     `way` is `earlier` or `later` where these are asked for by a page that has the messages on the other side.
     """
@@ -325,7 +325,7 @@ def render_tail(name: str, stretch: TranscriptPart, marks: MessageMarks) -> Html
 
 
 def _render_way(name: str, way: str, stretch: TranscriptPart) -> Html:
-    """Returns a link to the messages before or behind these, which is replaced by them when it comes into sight."""
+    """Returns a link to the messages before or after these, which is replaced by them when it scrolls into view."""
     first = max(0, stretch.start - PAGE_MESSAGES) if way == "earlier" else stretch.end
     end = stretch.start if way == "earlier" else min(stretch.length, stretch.end + PAGE_MESSAGES)
     said = f"{'Earlier' if way == 'earlier' else 'Later'}: m{first + 1}–m{end}"

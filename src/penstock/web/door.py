@@ -1,7 +1,7 @@
-"""Who may look at pages: a cookie that was given for a key or a link, and the tokens of forms.
+"""Decides who may see pages: by a cookie given for a key or a link, and the tokens of forms.
 
-A cookie holds a name and a time, signed with a secret of this process: it is worth nothing for another process, tells
-nothing of the key that it was given for, and ends with the process.
+A cookie holds a name and a time, signed with a secret of this process: it is invalid in another process, reveals nothing
+about the key that it was given for, and ends with the process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COOKIE_SECONDS = 12 * 3_600
 
 
 class Seal:
-    """Signs what a browser brings back."""
+    """Signs cookies and form tokens."""
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
@@ -58,15 +58,15 @@ class Door(Protocol):
         """Returns the reader of a request; None for a stranger."""
 
     def open_with(self, presented: str) -> str:
-        """Returns the cookie for a key or token; empty where it does not fit."""
+        """Returns the cookie for a key or token; empty if it is wrong."""
 
     @property
     def asks_for(self) -> str:
-        """The thing that a stranger is asked for, in words."""
+        """What the login page asks a stranger for."""
 
 
 class LinkDoor:
-    """Lets in anybody with the link that the command printed, which other people on this machine do not have."""
+    """Lets in anyone with the link that the command printed, which other users of this machine do not have."""
 
     def __init__(self) -> None:
         self._seal = Seal()
@@ -79,7 +79,7 @@ class LinkDoor:
 
     @property
     def asks_for(self) -> str:
-        """The thing that a stranger is asked for."""
+        """What the login page asks a stranger for."""
         return "The token from the link that penstock dashboard printed"
 
     def admit(self, request: web.BaseRequest) -> Visitor | None:

@@ -1,4 +1,4 @@
-"""HTML that cannot be broken by what stands in it: a text is escaped wherever it is put, unless it is HTML already."""
+"""HTML that its content cannot break: text is escaped everywhere, unless it is HTML already."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _write_attribute(key: str, value: Any) -> str:
 
 
 def fragment(*children: str) -> Html:
-    """Several one after the other."""
+    """Joins pieces of HTML."""
     return Html("".join(one if isinstance(one, Html) else html.escape(_visible(one)) for one in children))
 
 
@@ -75,7 +75,7 @@ def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], num
 
 
 def _visible(text: str) -> str:
-    """Returns the text with escapes for what no page may hold, and for what would turn its direction around."""
+    """Returns the text with escapes for characters that no page may contain, or that would reverse its direction."""
     if text.isprintable() or text.translate(_ALLOWED_BLANKS).isprintable():
         return text
     return "".join(

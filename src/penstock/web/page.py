@@ -52,7 +52,7 @@ LIVE_SECONDS = 3
 
 
 class LivePart(NamedTuple):
-    """A part of a page that asks for itself again, and changes where its content has changed.
+    """A part of a page that polls for itself, and is replaced when its content has changed.
 
     `address` is where it is asked for; `key` its id on the page.
     """
@@ -64,7 +64,7 @@ class LivePart(NamedTuple):
 
     @property
     def version(self) -> str:
-        """Returns what tells this content from any other."""
+        """Returns a version that changes with the content."""
         return hashlib.blake2b(self.content.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
     def render(self) -> Html:
@@ -90,7 +90,7 @@ class PageSection(NamedTuple):
 
 @cache
 def read_asset(name: str) -> bytes:
-    """Returns a file that pages load. Raises FileNotFoundError for one that is not there."""
+    """Returns a file that pages load. Raises FileNotFoundError if it does not exist."""
     return files("penstock.web").joinpath("assets", name).read_bytes()
 
 
@@ -190,7 +190,7 @@ def _describe_head(title: str) -> list[Html]:
 
 
 def render_cards(cards: Sequence[Html]) -> Html:
-    """Returns cards beside each other, as many in a line as there is room for."""
+    """Returns cards side by side, as many per line as fit."""
     return element("dl", *cards, class_="cards")
 
 

@@ -64,7 +64,7 @@ _ONE_LINE: Final = "Penstock gateway. APIs are under /v1; the dashboard is at /l
 
 
 class PageServer:
-    """Answers requests for pages. What it is told in a URL or a form is data; who asks is the door's to say."""
+    """Answers requests for pages. The door says who asks; URLs and forms are only data."""
 
     def __init__(self, site: Site, door: Door) -> None:
         self._site = site
@@ -72,7 +72,7 @@ class PageServer:
         self._making = asyncio.Semaphore(_AT_ONCE)
 
     def close(self) -> None:
-        """Ends what pages read beside."""
+        """Stops background reading for pages."""
         self._site.close()
 
     def serves(self, path: str) -> bool:
@@ -162,7 +162,7 @@ class PageServer:
         return _write(request, page.encode(), 403 if wrong else 200, "text/html; charset=utf-8")
 
     async def _read_form(self, request: web.BaseRequest, reader: Visitor) -> tuple[str, dict[str, str]]:
-        """Returns why a form is refused, empty where it is not, and its values."""
+        """Returns why a form is refused (empty if it is not), and its values."""
         if not _is_own_origin(request):
             return "this form was sent by another site", {}
         form = await _read_form_body(request)
@@ -190,7 +190,7 @@ class Dashboard:
         return f"http://127.0.0.1:{self._port}/?token={self._door.token}"
 
     async def __aenter__(self) -> Self:
-        """Listens. Raises OSError where the port cannot be used."""
+        """Starts listening. Raises OSError if the port cannot be used."""
         silent = logging.getLogger("penstock.web.http")
         silent.setLevel(logging.CRITICAL + 1)
         runner = web.ServerRunner(
@@ -297,6 +297,6 @@ async def _read_form_body(request: web.BaseRequest) -> dict[str, str] | None:
 
 
 def _is_own_origin(request: web.BaseRequest) -> bool:
-    """Returns True where the page that sends a form is one of ours: browsers always say which page that is."""
+    """Returns True if a form was sent by one of our pages: browsers always say which page sent it."""
     origin = request.headers.get("origin", "")
     return bool(origin) and urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()

@@ -92,7 +92,7 @@ _DONE = {
 
 
 class Visitor(NamedTuple):
-    """The person who looks at pages. `owner` is whose conversations are seen, None for all; `form_token` goes into every form.
+    """A reader of pages. `owner` is the owner of the conversations they see, None for all; `form_token` goes into every form.
 
     `may_leave` shows a way to log out.
     """
@@ -113,7 +113,7 @@ class PageRequest(NamedTuple):
 
 
 class PageAnswer(NamedTuple):
-    """An answer to one. `place` is where the reader is sent on to."""
+    """The answer to a request. `place` is where the reader is redirected to."""
 
     body: bytes
     status: int = 200
@@ -157,7 +157,7 @@ class Site:
         return PageAnswer(_render(title, main, request.reader), status)
 
     def open_catalogue(self, reader: Visitor, store: Store) -> Catalogue:
-        """Returns the catalogue of a reader, as current as it can be at once; the rest is read in a thread of its own."""
+        """Returns the catalogue of a reader, as current as it can be without waiting; the rest is read in a thread."""
         with self._lock:
             found = self._catalogues.get(reader.owner)
             if found is None:
@@ -172,7 +172,7 @@ class Site:
         return found
 
     def close(self) -> None:
-        """Ends what is read beside. The store is left open."""
+        """Stops background reading. The store is left open."""
         with self._lock:
             self._forget_catalogues()
         self._reading.shutdown(cancel_futures=True)

@@ -1,7 +1,6 @@
 """A conversation as HTML, to be read: who said what, calls with their outcome in one line, long texts folded.
 
-Everything here is text of strangers: it is escaped, nothing of it becomes a link, and no picture is asked of another
-server.
+All of it is untrusted text: it is escaped, nothing becomes a link, and no picture is loaded from another server.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ def _render_said(text: TalkText, entry: TalkEntry, links: TranscriptLinks) -> Ht
 
 
 def render_text(text: str, more: Html | None = None) -> Html:
-    """Returns a text with its code set apart. A long one is cut where `more` leads to the rest."""
+    """Returns a text with its code set apart. A long one is cut if `more` leads to the rest."""
     shown = text if more is None else _cut(text, _SHOWN_CHARS)
     parts: list[Html] = []
     end = 0
@@ -218,7 +217,7 @@ def _say_more(characters: int, more: Html | None) -> Html:
 
 
 def _cut(text: str, most_chars: int) -> str:
-    """Returns the beginning of a long text, cut at the end of a line where there is one."""
+    """Returns the beginning of a long text, cut at the end of a line if possible."""
     lines = text.split("\n", _SHOWN_LINES)
     if len(lines) > _SHOWN_LINES:
         text = text[: -len(lines[-1]) - 1]
