@@ -238,7 +238,7 @@ def plugins_folder(folder: str | None = None, environ: Mapping[str, str] | None 
         path = Path(home, *path.parts[1:])
     if not path.is_absolute():
         raise SettingsError(
-            f"plugins.folder is {str(path)!r}; allowed: a whole path, such as ~/engines or /srv/engines"
+            f"plugins.folder is {str(path)!r}; allowed: an absolute path, such as ~/engines or /srv/engines"
         )
     return path
 

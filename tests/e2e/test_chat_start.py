@@ -158,12 +158,12 @@ def test_an_address_that_only_the_store_names_is_asked_about_before_anything_is_
     home = {"HOME": str(tmp_path), "OPENAI_API_KEY": "not-a-real-key"}
     with ChatScreen(*resume, columns=200, **home) as chat:
         chat.wait("stranger.invalid")
-        chat.wait("Go on there")
+        chat.wait("Continue there")
         chat.say("n")
         assert chat.wait_end() == 2
         assert "--base-url" in chat.text
     with ChatScreen(*resume, columns=200, **home) as chat:
-        chat.wait("Go on there")
+        chat.wait("Continue there")
         chat.say("y")
         chat.wait_idle()
         chat.say("/model")

@@ -57,7 +57,7 @@ def test_commands_change_the_conversation_that_they_are_sent_to():
             assert said.startswith("Compressed: ")
             await client.say(session, "Go on.")
             assert len(hosted.provider.received[-1].messages) < 20
-            assert (await command("/undo")).startswith("Took the last compaction back")
+            assert (await command("/undo")).startswith("Undid the last compaction")
             await client.say(session, "Go on.")
             assert len(hosted.provider.received[-1].messages) > 20
             assert (await command("/new")).startswith("A new conversation.")

@@ -65,7 +65,7 @@ def run_list(args: argparse.Namespace) -> int:
     if args.json:
         screen.say(json.dumps([_describe(key, now) for key in keys], indent=2))
     elif not keys:
-        hint = carry_store("make one with penstock keys create NAME", args)
+        hint = carry_store("create one with penstock keys create NAME", args)
         screen.say(f"no keys in {printable(url)}; {hint}")
     else:
         for number, line in enumerate(_list_lines(keys, now)):

@@ -124,7 +124,7 @@ def past_moment(text: str) -> float:
         return dt.datetime.fromisoformat(text.strip()).timestamp()
     except (ValueError, OverflowError, OSError):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no time: give a date such as 2026-03-01, or 12h, 7d, 2w"
+            f"{text!r} is not a time: give a date such as 2026-03-01, or 12h, 7d, 2w"
         ) from None
 
 

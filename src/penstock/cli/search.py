@@ -106,7 +106,7 @@ def search_lines(found: SearchReport, query: str, screen: Screen) -> Iterator[st
 
 def _say_waiting(found: SearchReport) -> str:
     messages = pluralise(found.waiting, "message")
-    return f"{messages} not searched yet: they are still to be indexed; search again to go on"
+    return f"{messages} not searched yet: still to be indexed; search again to include them"
 
 
 def reading_hint(found: SearchReport) -> str:

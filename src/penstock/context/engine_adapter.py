@@ -203,7 +203,7 @@ class EngineAdapter:
 
     def _refusal(self, why: str) -> EngineFailure:
         return EngineFailure(
-            f"the engine {self.engine.name!r} made a list that the provider would refuse ({why}); it was not taken"
+            f"the engine {self.engine.name!r} made a list that the provider would refuse ({why}); it was rejected"
         )
 
 

@@ -277,7 +277,7 @@ class Context:
                     self._rests_below = int(tokens * _REST)
         except (EngineFailure, TargetTooSmall) as error:
             self._rests_below = int(tokens * _REST)
-            self._tell(Noticed("warn", f"{error}; the conversation goes on as it is"))
+            self._tell(Noticed("warn", f"{error}; the conversation continues unchanged"))
         if self.bookkeeper is not None:
             self.bookkeeper.book(self.tokens(), compacted=self.compactions > before)
 
@@ -296,7 +296,7 @@ class Context:
             made = await self._compact_as_decided(decision, tokens, None)
         except (EngineFailure, TargetTooSmall) as error:
             made = None
-            self._tell(Noticed("warn", f"{error}; the conversation goes on as it is"))
+            self._tell(Noticed("warn", f"{error}; the conversation continues unchanged"))
         if made is None:
             self._rests_below = int(tokens * _REST)
         return made
@@ -434,7 +434,7 @@ class Context:
             "tools": self.session.workings.weigh_outside(tools=beside.tools),
         }
         listed = ", ".join(f"{name} {tokens:,}" for name, tokens in {**outside, **parts}.items() if tokens)
-        text = f"{str(error).rstrip('.')}; no more of the request can give way: it has {listed} tokens; {WAYS_OUT}"
+        text = f"{str(error).rstrip('.')}; nothing more can be dropped from the request: it has {listed} tokens; {WAYS_OUT}"
         return ProviderError(text, failure=error.failure, requests=error.requests)
 
     # Deciding.
@@ -601,7 +601,7 @@ class Context:
         self._tell(
             Noticed(
                 "warn",
-                f"{call.chosen}, the model for summaries, failed: {call.error}; {call.model} writes them meanwhile. Look at "
+                f"{call.chosen}, the model for summaries, failed: {call.error}; {call.model} writes them for now. Check "
                 "auxiliary.compression and compression.summary_model",
             )
         )
@@ -649,7 +649,7 @@ class Context:
                 CompactionWish(focus=focus or None, trigger=decision.trigger),
             )
         except (EngineFailure, TargetTooSmall) as error:
-            self._tell(Noticed("warn", f"{error}; the conversation goes on as it is"))
+            self._tell(Noticed("warn", f"{error}; the conversation continues unchanged"))
 
     def _last_exchanges(self, count: int | None) -> frozenset[int]:
         """Returns the numbers of the messages of the last so many exchanges."""
@@ -744,11 +744,7 @@ class Context:
                 if self._still_fits(made) and (made.draft is not None or not wish.trigger.forces):
                     return await self._complete(made)
             except PenstockError as error:
-                self._tell(
-                    Noticed(
-                        "warn", f"the compaction that was being prepared failed and is made again: {error}"
-                    )
-                )
+                self._tell(Noticed("warn", f"preparing a compaction failed, so it is made again: {error}"))
         elif prepared is not None:
             self._dropped = prepared
         self._tell(Compacting(reason))
@@ -830,7 +826,7 @@ class Context:
         try:
             self.before_compaction(facts() if callable(facts) else facts)
         except PenstockError as error:
-            self._tell(Noticed("warn", f"memory did not take what leaves the view: {error}"))
+            self._tell(Noticed("warn", f"memory could not take what leaves the view: {error}"))
 
     def _try_to_tell(self, action: Callable[[], None]) -> None:
         """Calls the engine; a failure is told to the person, and does not lose an answer."""

@@ -50,7 +50,7 @@ _RENEW_SECONDS: Final = 2.0
 _FIRST_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 0.02, 0.4  # at a turn that another instance has
 _TIDIED: Final = (
     "This conversation had nearly filled its window, so its older part was summed up: {before} → {after} tokens. "
-    "Nothing is lost: /search finds it, and /undo takes it back."
+    "Nothing is lost: /search finds it, and /undo reverts it."
 )
 
 

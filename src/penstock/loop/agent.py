@@ -276,7 +276,9 @@ class Agent:
         """Reads what another process has added to this conversation, and tells the person."""
         if self.context.catch_up():
             self._tell(
-                Noticed("warn", "this conversation went on elsewhere meanwhile; all of it is known now")
+                Noticed(
+                    "warn", "another process has continued this conversation; its messages are included now"
+                )
             )
             self.close_open_calls()
 

@@ -90,7 +90,7 @@ def assemble_agent(
         try:
             tidied = tidy(session, engine, before_compaction=_take_before(take, parts))
         except (EngineFailure, TargetTooSmall) as error:
-            parts.tell(Noticed("warn", f"{error}; the conversation goes on as it is"))
+            parts.tell(Noticed("warn", f"{error}; the conversation continues unchanged"))
     with blame_engine(engine.name):
         engine.on_session_start(session.id, model=model.name)
     context = Context(session, engine, parts.tell)
@@ -133,7 +133,7 @@ def _take_before(
         try:
             take(facts)
         except PenstockError as error:
-            parts.tell(Noticed("warn", f"memory did not take what leaves the view: {error}"))
+            parts.tell(Noticed("warn", f"memory could not take what leaves the view: {error}"))
 
     return try_to_take
 

@@ -41,8 +41,8 @@ _COMPACT_SCHEMA = {
     "function": {
         "name": COMPACT_CONTEXT,
         "description": (
-            "Have the older part of this conversation replaced by a summary, after this step and if it is long enough. Call it "
-            "when a piece of work is finished and its details are not needed any more; originals can still be found with "
+            "Replace the older part of this conversation by a summary, after this step and if it is long enough. Call it "
+            "when a piece of work is finished and its details are no longer needed; originals can still be found with "
             "history_search."
         ),
         "parameters": {
@@ -164,9 +164,7 @@ class ToolCalls:
     def _note_compaction(self, call: Called) -> ToolOutcome:
         """Notes the wish until this step is over: once its results are logged, the summary can read from the cache."""
         if self._focus is not None:
-            return ToolOutcome(
-                "This was asked for already, in this step.", summary="asked for a compaction again"
-            )
+            return ToolOutcome("Already asked for in this step.", summary="asked for a compaction again")
         decision = self._context.judge_wish_of_model()
         if not isinstance(decision, Compact):
             return ToolOutcome(

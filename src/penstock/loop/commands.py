@@ -85,7 +85,7 @@ async def _compress(agent: Agent, argument: str) -> str:
     made = await compress(agent, argument)
     if made is None:
         return "Nothing to compress yet."
-    return f"Compressed: {before:,} → {agent.context.tokens():,} tokens. /undo takes it back."
+    return f"Compressed: {before:,} → {agent.context.tokens():,} tokens. /undo reverts it."
 
 
 async def _undo(agent: Agent, _argument: str) -> str:
@@ -93,7 +93,7 @@ async def _undo(agent: Agent, _argument: str) -> str:
     undone = undo(agent)
     if newest is None or not undone.undone:
         return "Nothing to undo yet."
-    what = "Brought back what was left behind" if newest.is_rewind else "Took the last compaction back"
+    what = "Brought back what was left behind" if newest.is_rewind else "Undid the last compaction"
     return f"{what}: {undone.tokens_before:,} → {undone.tokens_after:,} tokens."
 
 
@@ -143,9 +143,9 @@ CHAT_COMMANDS: dict[str, ChatCommand] = {
     "compress": ChatCommand(
         "[TOPIC]", "makes the conversation smaller, with most room for a topic", _compress
     ),
-    "usage": ChatCommand("", "tells what this conversation has used", _usage),
+    "usage": ChatCommand("", "shows what this conversation has used", _usage),
     "new": ChatCommand("", "begins anew", _new),
-    "undo": ChatCommand("", "takes the last compression or /new back", _undo),
+    "undo": ChatCommand("", "undoes the last compression or /new", _undo),
     "search": ChatCommand("WORDS", "finds what was said", _search),
     "help": ChatCommand("", "lists the commands", _help),
 }

@@ -70,6 +70,6 @@ class HttpTool:
             return fail(f"{self.name} answered with status {reply.status}: {text}")
         lines = text.count("\n") + 1 if text else 0
         return ToolOutcome(
-            text or "[the tool gave nothing]",
+            text or "[the tool returned nothing]",
             summary=shorten(text) if lines == 1 else pluralise(lines, "line"),
         )

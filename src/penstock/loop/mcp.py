@@ -125,7 +125,7 @@ class McpTool:
         text = text if self.most_chars is None else cap_text(text, self.most_chars)
         lines = text.count("\n") + 1 if text else 0
         summary = shorten(text.partition("\n")[0]) if is_error or lines == 1 else pluralise(lines, "line")
-        return ToolOutcome(text or "[the tool gave nothing]", is_error, summary)
+        return ToolOutcome(text or "[the tool returned nothing]", is_error, summary)
 
 
 async def _list_tools(connection: McpConnection) -> tuple[ForeignTool, ...] | str:

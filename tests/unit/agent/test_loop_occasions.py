@@ -149,7 +149,9 @@ def test_what_no_compaction_can_relieve_is_said_and_the_conversation_goes_on(scr
     agent.context.append([{"role": "assistant", "content": "I see."}])
     agent.session.pin("m7")
     assert run(agent, "go on").reason == "done"
-    (said,) = [event.text for event in events if isinstance(event, Noticed) and "goes on" in event.text]
+    (said,) = [
+        event.text for event in events if isinstance(event, Noticed) and "continues unchanged" in event.text
+    ]
     assert "pinned messages" in said
 
 
@@ -181,7 +183,7 @@ def test_a_person_is_told_once_that_the_model_for_summaries_fails(script, store,
     while len(compacted(events)) < 3:
         assert run(agent, TALK * 100).reason == "done"
     (said,) = [event.text for event in events if isinstance(event, Noticed) and "cheap" in event.text]
-    assert "cheap, the model for summaries, failed: auth (401); unheard-of writes them meanwhile" in said
+    assert "cheap, the model for summaries, failed: auth (401); unheard-of writes them for now" in said
     call = agent.context.engine.last_summary_call
     assert (call.outcome, call.chosen, call.model) == ("fallback", "cheap", "unheard-of")
     assert call.error.startswith(("auth (401)", "rests for"))
@@ -245,7 +247,7 @@ def test_a_second_wish_in_one_turn_finds_nothing_new_to_compact(store, tmp_path,
         assert run(agent, f"{number}: {TALK * 80}").reason == "done"
     assert run(agent, "The harbour is done.").reason == "done"
     assert len(compacted(events)) == script.handoffs == (0 if dense else 1)
-    assert "asked for already" in script.answers[0]
+    assert "Already asked for" in script.answers[0]
     assert [answer.partition(":")[0] for answer in script.answers[1:]] == ["Nothing new to compact"] * 2
     for number in range(8 if dense else 6):
         assert run(agent, f"{number}: {TALK * 80}").reason == "done"

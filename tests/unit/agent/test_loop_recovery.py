@@ -203,7 +203,7 @@ def test_a_request_that_cannot_be_made_smaller_ends_in_one_error_that_names_its_
     script.refusals = [refusal] * 9
     ended = run(agent, "hello")
     assert ended.reason == "failed"
-    assert "no more of the request can give way: it has system prompt " in ended.what
+    assert "nothing more can be dropped from the request: it has system prompt " in ended.what
     assert re.search(
         r"tools [\d,]+, last user message 5 tokens; .*/compress.*/new.*larger window", ended.what
     )

@@ -99,7 +99,7 @@ def test_a_conversation_that_went_on_elsewhere_goes_on_here_too(store, tmp_path)
     assert run(agent, "three").reason == "done"
     assert "from elsewhere" in json.dumps(model.received[-1].body)
     assert [event.text for event in events if isinstance(event, Noticed)] == [
-        "this conversation went on elsewhere meanwhile; all of it is known now"
+        "another process has continued this conversation; its messages are included now"
     ]
     other.refresh()
     other.append([{"role": "user", "content": "four"}])

@@ -265,7 +265,7 @@ def test_a_command_that_failed_shows_its_last_lines_and_any_can_be_unfolded():
     ]
     assert view.unfold() == ["terminal make b", *(f"  b line {n}[2J" for n in range(30))]
     assert view.unfold()[0] == "terminal make a"
-    assert view.unfold() == ["no earlier command; Ctrl-O begins again with the last one"]
+    assert view.unfold() == ["no earlier command; Ctrl-O starts again with the last one"]
     assert view.unfold()[0] == "terminal make b"
 
 

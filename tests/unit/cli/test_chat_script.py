@@ -253,8 +253,8 @@ def test_a_resume_into_a_smaller_window_asks_first(chat, monkeypatch, answer, li
         assert (len(asked), len(opened)) == (0, 1)
         assert chat(server, "--resume", "--context-length", str(window)).code == (0 if answer == "y" else 130)
         assert re.fullmatch(
-            rf"this conversation takes [\d,]+ tokens and had a window of 1,000,000; in the {window:,} of gpt-4.1 it is "
-            r"compacted first \(/undo takes that back\)\. Go on\?",
+            rf"this conversation takes [\d,]+ tokens and had a window of 1,000,000; for the {window:,} of gpt-4.1 it is "
+            r"compacted first \(/undo reverts that\)\. Continue\?",
             asked[0],
         )
         assert len(opened) == (2 if answer == "y" else 1)

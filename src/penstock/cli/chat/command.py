@@ -121,12 +121,12 @@ def _log_to(path: Path) -> Iterator[None]:
 def _confirm_host(host: str) -> bool:
     """Asks the person before anything is sent. Only an explicit yes counts."""
     print(
-        f"This conversation was with {printable(host)}, which no setting names, only the store. Whoever runs it would read "
-        "the conversation and what the tools read."
+        f"This conversation was with {printable(host)}, which no setting names, only the store. Whoever runs that host "
+        "would see the conversation and everything the tools read."
     )
     try:
         with echo_typing(on=True):
-            return input("Go on there? [y/N] ").strip().lower() in {"y", "yes"}
+            return input("Continue there? [y/N] ").strip().lower() in {"y", "yes"}
     except EOFError:
         return False
 
@@ -169,6 +169,6 @@ def _would_be_compacted(
     if tokens < Policy.of(settings.compression, window).budgets.threshold_tokens:
         return ""
     return (
-        f"this conversation takes {tokens:,} tokens and had a window of {route.window_tokens:,}; in the "
-        f"{window:,} of {printable(choice.model.name)} it is compacted first (/undo takes that back). Go on?"
+        f"this conversation takes {tokens:,} tokens and had a window of {route.window_tokens:,}; for the "
+        f"{window:,} of {printable(choice.model.name)} it is compacted first (/undo reverts that). Continue?"
     )

@@ -296,8 +296,8 @@ class ModelChooser:
         host = read_address(base_url).hostname
         if self._confirm is None or not self._confirm(host):
             raise SettingsError(
-                f"this conversation was with {host}, which no setting names, only the store: to go on there, add "
-                f"--base-url {base_url}; to go on elsewhere, add --provider"
+                f"this conversation was with {host}, which no setting names, only the store: to continue there, add "
+                f"--base-url {base_url}; to continue elsewhere, add --provider"
             )
 
     def choose_other(self, name: str, now: ModelChoice) -> ModelChoice:

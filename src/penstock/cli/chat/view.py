@@ -220,7 +220,7 @@ class TurnView:
             return ["no command has run yet"]
         if self._unfolded == len(self._ended):
             self._unfolded = 0
-            return ["no earlier command; Ctrl-O begins again with the last one"]
+            return ["no earlier command; Ctrl-O starts again with the last one"]
         self._unfolded += 1
         ran = self._ended[-self._unfolded]
         return [f"{ran.name} {printable(ran.about)}".rstrip(), *(f"  {line}" for line in ran.lines)]
