@@ -52,6 +52,14 @@ def explain_unknown(word: str, known: Mapping[str, str]) -> str:
     return f"unknown command /{word}; {f'did you mean /{near[0]}?' if near else 'see /help'}"
 
 
+def explain_count(argument: str) -> str:
+    """Returns the reply to `/compress here` with one word that is not a number; empty for any other argument."""
+    words = argument.lower().split()
+    if len(words) != 2 or words[0] != "here" or _HERE.fullmatch(argument):
+        return ""
+    return "how many exchanges? /compress here N compacts all but the last N; /compress TOPIC keeps a topic in more detail"
+
+
 async def compress(agent: Agent, argument: str) -> PreparedCompaction | None:
     """Compacts: with a topic in focus, or with `here N` all but the last N exchanges. None if there is nothing to do."""
     here = _HERE.fullmatch(argument)
@@ -81,6 +89,8 @@ class ChatCommand(NamedTuple):
 
 
 async def _compress(agent: Agent, argument: str) -> str:
+    if why := explain_count(argument):
+        return f"{why[0].upper()}{why[1:]}."
     before = agent.context.tokens()
     made = await compress(agent, argument)
     if made is None:

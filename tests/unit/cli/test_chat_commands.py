@@ -189,6 +189,18 @@ def test_compress_undo_and_what_is_said_from_the_second_time_on_once(tmp_path, m
     acted([paragraphs(n) for n in range(30)], tmp_path, monkeypatch, act)
 
 
+def test_compress_here_wants_a_number(tmp_path, monkeypatch):
+    async def act(person):
+        await person.says(*(f"{number}: {paragraphs(number)}" for number in range(6)))
+        asked = len(person.server.received)
+        (said,) = await person.command("/compress here x")
+        assert said.startswith("how many exchanges? /compress here N")
+        assert len(person.server.received) == asked  # no model was asked for a summary
+        assert await person.command("/compress here is the plan") == []  # a topic
+
+    acted(["Yes."], tmp_path, monkeypatch, act)
+
+
 def test_compress_here_keeps_the_last_exchanges_and_a_topic_is_a_focus(tmp_path, monkeypatch):
     async def act(person):
         await person.says(*(f"Tell me about part {n}." for n in range(6)))

@@ -120,6 +120,8 @@ async def run_command(parsed: TypedCommand, chat: Chat, screen: Screen) -> list[
 
 
 async def _compress(chat: Chat, argument: str, _screen: Screen) -> list[str]:
+    if why := commands.explain_count(argument):
+        return [why]
     result = await commands.compress(chat.agent, argument)
     return (
         [] if result is not None else [_NOTHING_TO_COMPRESS]
@@ -243,7 +245,7 @@ def recap(chat: Chat, screen: Screen) -> list[str]:
     lines = [
         screen.paint(screen.clip(head, 0), "bold"),
         screen.paint(
-            f"{pluralise(len(session), 'message')}, {chat.status.prompt_tokens:,} tokens in the view, "
+            f"{pluralise(len(session), 'message')}, {chat.status.prompt_tokens:,} tokens in the next request, "
             f"with {printable(chat.status.model)}",
             "dim",
         ),
