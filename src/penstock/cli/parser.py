@@ -5,14 +5,11 @@ Nothing of the engine is imported here, so that help and mistakes are answered a
 
 from __future__ import annotations
 
-import argparse
-import re
-import shlex
 from functools import cache
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from penstock import __version__
+from penstock.cli.command_parser import CommandParser, HelpFormatter
 from penstock.cli.options import (
     DIALECT_NAMES,
     add_context_length,
@@ -30,10 +27,10 @@ from penstock.cli.options import (
     token_count,
     whole_number,
 )
-from penstock.cli.screen import complain, printable, wrap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    import argparse
+    from collections.abc import Callable, Mapping
 
 __all__ = ["build_parser"]
 
@@ -63,152 +60,14 @@ exit codes:
 """
 
 
-class _HelpFormatter(argparse.HelpFormatter):
-    """Fills prose to the width of the terminal; lines with blanks in front, or two in a row, stay as they are."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        lines: list[str] = []
-        for is_prose, run in groupby(text.splitlines(), lambda line: bool(line) and "  " not in line):
-            same = list(run)
-            lines += [" ".join(same)] if is_prose else same
-        filled = (wrap(line, max(20, width - len(indent))) if "  " not in line else [line] for line in lines)
-        return "\n".join(f"{indent}{line}".rstrip() for part in filled for line in part)
-
-
-class _Parser(argparse.ArgumentParser):
-    """Answers a mistake with one line that ends in the next step. Options may stand anywhere, also between arguments."""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        behind: list[str] = []
-        if self._wraps and args is not None and "--" in args:
-            place = args.index("--")
-            args, behind = args[:place], args[place + 1 :]
-        if args is not None:
-            args = self._put_action_first(args)
-        found, rest = super().parse_known_args(args, namespace)
-        if self._wraps:
-            found.arguments = behind
-        for action in self._get_positional_actions():
-            # argparse leaves out an optional argument that comes after an option.
-            if action.nargs == argparse.OPTIONAL and getattr(found, action.dest, None) == action.default:
-                word = next((word for word in rest if not word.startswith("-")), None)
-                if word is not None:
-                    rest.remove(word)
-                    setattr(found, action.dest, word)
-        return found, rest
-
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        found, rest = self.parse_known_args(args, namespace)
-        if rest:
-            self._parser_of(found).refuse(rest[0])
-        return found
-
-    def refuse(self, word: str) -> NoReturn:
-        """Says that this command does not take the word, and which one it may stand for."""
-        option = word.partition("=")[0]
-        if self._wraps and not _suggest(option, self._option_string_actions):
-            self.error(f"arguments of the client belong behind --: {self.prog} … -- {shlex.quote(word)}")
-        if not word.startswith("-"):
-            hint = (
-                f"; a prompt is given with -p: {self.prog} -p {shlex.quote(word)}" if self.takes("-p") else ""
-            )
-            self.error(f"unexpected argument {word!r}{hint}")
-        self.error(f"there is no option {option}{_suggest(option, self._option_string_actions)}")
-
-    def _put_action_first(self, args: list[str]) -> list[str]:
-        """Returns the words with the action before its options, as argparse wants it; without one, the usual action.
-
-        Ends the process for an option that is known nowhere.
-        """
-        actions = self._actions_behind()
-        if not actions or (args and (not args[0].startswith("-") or self.takes(args[0]))):
-            return args
-        place = next((place for place, word in enumerate(args) if word in actions), None)
-        if place is not None:
-            return [args[place], *args[:place], *args[place + 1 :]]
-        if self._usual_action:
-            return [self._usual_action, *args]
-        if args:
-            self.refuse(args[0])
-        return args
-
-    @property
-    def _usual_action(self) -> str:
-        """The action that is meant where none is named; empty where one must be."""
-        return str(self.get_default("usual_action") or "")
-
-    def _actions_behind(self) -> Mapping[str, _Parser]:
-        """Returns the parsers of what may stand behind this command, by name; none where it wants no action."""
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - argparse has no other name for it
-                return action.choices
-        return {}
-
-    def _list_actions(self) -> str:
-        """Returns what may stand behind this command, where it wants an action."""
-        actions = self._actions_behind()
-        return f" (choose from {', '.join(actions)})" if actions else ""
-
-    @property
-    def _wraps(self) -> bool:
-        """True where all that stands behind `--` is another program's."""
-        return self.get_default("arguments") is not None
-
-    def takes(self, option: str) -> bool:
-        """Returns True where the command has that option."""
-        return option in self._option_string_actions
-
-    def _parser_of(self, found: argparse.Namespace) -> _Parser:
-        """Returns the parser of the command that was typed."""
-        parser = self
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - argparse has no other name for it
-                name = getattr(found, action.dest, None)
-                if name is not None:
-                    parser = action.choices[name]._parser_of(found)  # noqa: SLF001 - its own class
-        return parser
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        choices = action.choices
-        if choices is None or value in choices:
-            return
-        what = f"{str(action.metavar).lower()} " if isinstance(action, argparse._SubParsersAction) else ""  # noqa: SLF001
-        said = f"unknown {what}{value!r}"
-        said += _suggest(str(value), choices) or f" (choose from {', '.join(choices)})"
-        if what:
-            self.error(said)
-        raise argparse.ArgumentError(action, said)
-
-    def error(self, message: str) -> NoReturn:
-        text = message.removeprefix("argument ").replace(
-            "not allowed with argument", "cannot be combined with"
-        )
-        missing = re.fullmatch(r"the following arguments are required: (.+)", text)
-        if missing:
-            text = f"{missing[1]} is missing{self._list_actions()}"
-        end = " See" if text.endswith("?") else "; see"
-        complain(f"{printable(text)}{end} {self.prog} --help")
-        self.exit(2)
-
-
-def _suggest(given: str, known: Iterable[str]) -> str:
-    """Returns a question with the name that was probably meant; nothing where none is near."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only a mistake needs it
-
-    names = list(known)
-    longer = sorted((name for name in names if len(given) > 2 and name.startswith(given)), key=len)
-    near = longer[:1] or get_close_matches(given, names, 1, 0.7)
-    return f": did you mean {near[0]}?" if near else ""
-
-
 @cache
 def build_parser() -> argparse.ArgumentParser:
     """Returns the parser of the whole command, made once in a process."""
-    parser = _Parser(
+    parser = CommandParser(
         prog="penstock",
         description="Keep an LLM agent's conversation inside its window without losing what matters.",
         epilog=f"{_EXAMPLES}\n{_EXITS}",
-        formatter_class=_HelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"penstock {__version__}")
@@ -227,7 +86,7 @@ def _add_parsers(
                 name,
                 help=text,
                 description=f"{text[0].upper()}{text[1:]}.",
-                formatter_class=_HelpFormatter,
+                formatter_class=HelpFormatter,
                 allow_abbrev=False,
             )
         )
