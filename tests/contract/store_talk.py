@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.identity import content_digest
 from penstock.conversation.message import Summary
@@ -9,7 +11,10 @@ from penstock.conversation.view import Compaction, Handoff, Kept
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.stores.values import NewCompaction, NewMessage, NewSession
 
-__all__ = ["append", "compact", "message", "messages", "raw_message", "started"]
+__all__ = ["SHARED", "append", "compact", "message", "messages", "raw_message", "started"]
+
+# For tests of several connections, or of what is there after opening again: a store in memory has one, and ends with it.
+SHARED = pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 
 
 def message(text, role="user", dialect="chat"):

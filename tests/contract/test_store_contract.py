@@ -6,7 +6,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from store_talk import append, compact, message, messages, raw_message, started
+from store_talk import SHARED, append, compact, message, messages, raw_message, started
 
 from penstock.conversation.identity import chain
 from penstock.errors import StoreConflict, StoreError, UnknownSession
@@ -372,9 +372,8 @@ def test_notes_are_kept_by_name_and_key(store):
     assert store.note("window", "other") is None
 
 
+@SHARED
 def test_what_was_acknowledged_is_there_after_opening_again(store_url, store):
-    if store_url == "memory:":
-        pytest.skip("memory is for one process and its life")
     started(store)
     append(store, "s", "one", "two")
     compact(store, "s", "s2", kept=(1,))

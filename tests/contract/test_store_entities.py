@@ -6,10 +6,9 @@ import json
 import threading
 
 import msgspec
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_talk import compact, raw_message, started
+from store_talk import SHARED, compact, raw_message, started
 
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.message import Summary
@@ -229,9 +228,8 @@ def test_whatever_happens_it_is_the_fold_of_the_log_that_is_asked(steps):
     held.close()
 
 
+@SHARED
 def test_several_may_ask_at_once(store, store_url):
-    if store_url == "memory:":
-        pytest.skip("one connection")
     started(store, "a")
     log(
         store,

@@ -8,7 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from store_talk import append, raw_message, started
+from store_talk import SHARED, append, raw_message, started
 
 from penstock.conversation.wire import encode_wire
 from penstock.errors import StoreUnavailable, UnknownSession
@@ -137,9 +137,8 @@ def test_two_threads_of_a_store_do_not_make_the_same_slice(store, monkeypatch):
     assert len(made) == 100
 
 
+@SHARED
 def test_much_that_is_written_is_indexed_beside(store_url):
-    if store_url == "memory:":
-        pytest.skip("there is one connection to a store in memory: nobody indexes beside")
     store = open_store(store_url)
     try:
         started(store, "beside")
@@ -156,9 +155,8 @@ def test_much_that_is_written_is_indexed_beside(store_url):
         store.close()
 
 
+@SHARED
 def test_a_store_that_is_closed_leaves_nothing_running(store_url):
-    if store_url == "memory:":
-        pytest.skip("a store in memory is gone when it is closed")
     store = open_store(store_url)
     started(store, "closed")
     append(store, "closed", *(f"tern{n}" for n in range(2 * index_keeper._WRITTEN)))
@@ -172,9 +170,8 @@ def test_a_store_that_is_closed_leaves_nothing_running(store_url):
     again.close()
 
 
+@SHARED
 def test_writers_searchers_and_indexers_do_not_disturb_each_other(store_url):
-    if store_url == "memory:":
-        pytest.skip("there is one connection to a store in memory: they take their turn")
     writer, searcher, indexer = stores = [open_store(store_url) for _ in range(3)]
     started(writer, "busy")
     done = threading.Event()

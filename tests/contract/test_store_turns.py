@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from store_talk import append, compact, message, messages, started
+from store_talk import SHARED, append, compact, message, messages, started
 
 from penstock.errors import StoreConflict, UnknownSession
 from penstock.stores.values import Delivery
@@ -200,10 +200,9 @@ def test_a_note_on_a_session_is_kept_only_while_that_is_there(talk):
     assert talk.note("n", "talk") is None
 
 
+@SHARED
 def test_what_is_delivered_is_indexed_beside_as_what_is_appended_is(talk):
     """Nobody has to search, or to append, before it is."""
-    if not talk.database.is_shared:
-        pytest.skip("a store in memory has no thread beside")
     for number in range(4):
         tip = talk.log_tip("talk").id
         given = messages(*(f"the berth {number} {place} is free" for place in range(60)))

@@ -330,9 +330,10 @@ def wait_for_nodes(port, cluster, seconds=60):
     pytest.fail("the cluster did not start")
 
 
-@pytest.mark.skipif(HAS_RAY, reason="for where Ray is not installed")
 def test_without_the_package_it_is_told_how_to_get_it(tmp_path):
     source = tmp_path / "in.jsonl"
     source.write_bytes(b"")
-    ran = penstock("trajectories", source, tmp_path / "out.jsonl", "--engine", "ray")
+    (tmp_path / "ray.py").write_text('raise ImportError("not installed here")\n')
+    path = f"{tmp_path}{os.pathsep}{environment()['PYTHONPATH']}"
+    ran = penstock("trajectories", source, tmp_path / "out.jsonl", "--engine", "ray", PYTHONPATH=path)
     assert_one_clear_error(ran, "pip install 'penstock-context[ray]'")

@@ -38,6 +38,7 @@ from penstock.sessions.quality import measure_qualities, read_receipt
 from penstock.sessions.session import Session
 from penstock.sessions.stored_view import read_standing
 from penstock.stores.values import COMPRESSION, REWOUND
+from penstock.writing.entities import EVERYTHING
 from penstock.writing.reading import spoken_text
 from penstock.writing.stubs import shorten
 
@@ -419,6 +420,10 @@ def find_entities(store: Store, tip: SessionRow, name: str) -> list[EntityState]
     Raises UnknownHandle where there is none.
     """
     found = Session(store, tip).entities(name)
+    if not found and name == EVERYTHING:
+        raise UnknownHandle(
+            "nothing is known yet of any file, command, record or person in this conversation"
+        )
     if not found:
         raise UnknownHandle(
             f"nothing is known of {name!r} in this conversation; try the end of a path, a command, an id, a kind such as "

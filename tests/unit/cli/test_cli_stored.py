@@ -345,6 +345,14 @@ class TestOne:
         assert missing.code == 2
         assert "nothing is known of 'nobody'" in missing.err
 
+    def test_where_nothing_is_known_all_of_it_is_not_advised(self, store, tmp_path):
+        file = tmp_path / "talk.json"
+        file.write_text(json.dumps([{"role": "user", "content": "Hello."}]))
+        store("sessions", "import", file)
+        missing = store("sessions", "show", the_id(store), "--entity", "*")
+        assert missing.code == 2
+        assert missing.err.endswith("any file, command, record or person in this conversation\n")
+
     def test_a_pin_says_whether_the_message_has_to_come_back(self, store, files):
         store("sessions", "import", files["plain"])
         one = the_id(store)
