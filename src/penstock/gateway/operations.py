@@ -3,8 +3,9 @@
     async with GatewayOperations(settings, store) as operations:
         async with Gateway(upstreams, settings, fitter=fitter, operations=operations) as gateway: …
 
-It answers `/health`, `/ready`, `/metrics`, `/openapi.json`, `/join` and `/runs` itself, and has the pages of the dashboard. Whoever asks from this machine or with a key sees the
-metrics and why the gateway is not ready; a stranger learns that it runs, and whether it is ready.
+It answers `/health`, `/ready`, `/metrics`, `/openapi.json`, `/join` and `/runs` itself, and has the pages of the dashboard.
+Callers on this machine or with a key see the metrics and why the gateway is not ready; others learn that it runs, and
+whether it is ready.
 
 On the dashboard, a holder of one of the gateway's keys sees the conversations of that key. Whoever sits at this machine sees
 all of them, as long as the gateway asks nobody for keys. Others see that a gateway is here.

@@ -21,6 +21,7 @@ from penstock.gateway.callers import Refused
 from penstock.gateway.event_streams import ItemInserter, find_last_event, hold_opening, is_stream
 from penstock.gateway.exchange import AnswerReport, Incoming, Outgoing
 from penstock.gateway.headers import CREDENTIALS, OWN, REQUEST_ID, copy_answer_headers
+from penstock.gateway.recalling import READABLE, Rounds, UpstreamAnswer
 from penstock.gateway.refusals import (
     SIZE_KINDS,
     answer_error,
@@ -29,7 +30,6 @@ from penstock.gateway.refusals import (
     refuse_too_long_in_stream,
 )
 from penstock.gateway.requests import read_envelope
-from penstock.gateway.rounds import READABLE, Rounds, UpstreamAnswer
 from penstock.gateway.usage_tap import UsageTap
 from penstock.providers.classify import classify_error
 from penstock.providers.failures import network_failure
