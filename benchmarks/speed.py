@@ -1,8 +1,10 @@
 """How long a compaction takes: from scratch, again with a little more, as the conversation grows, by dialect."""
 
 import copy
+import gc
 import json
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -170,9 +172,10 @@ def _appends(more: Chat, count: int, *, quick: bool) -> list[Line]:
         session.estimate()
         store.index()  # what waits from the set-up is indexed by a thread, whose CPU time would count here
         appended, weighed = [], []
+        gc.collect()  # once: after each turn it would empty the processor's caches, which no host does
         for _ in range(TURNS):
-            appended.append(timed(session.append, lambda: next(turns), 1))
-            weighed.append(timed(lambda _: session.estimate(), lambda: None, 1))
+            appended.append(_time_once(partial(session.append, next(turns))))
+            weighed.append(_time_once(session.estimate))
         store.close()
     behind = f"behind {count:,} messages"
     estimate, append = (None, None) if quick else (ESTIMATE_MS, APPEND_MS)
@@ -181,6 +184,13 @@ def _appends(more: Chat, count: int, *, quick: bool) -> list[Line]:
         _cpu_row(f"`Session.estimate` after an append of {TURN}, {behind}", _join(weighed), estimate),
         _cpu_row(f"`Session.append` of a turn of {TURN}, {behind}", _join(appended), append),
     ]
+
+
+def _time_once(work: Callable[[], object]) -> Times:
+    start, start_cpu = time.perf_counter(), time.process_time()
+    work()
+    cpu = time.process_time() - start_cpu
+    return Times((time.perf_counter() - start,), (cpu,))
 
 
 def _join(times: list[Times]) -> Times:
