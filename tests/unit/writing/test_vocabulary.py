@@ -209,3 +209,4 @@ def test_owners_of_a_word_are_found_in_the_order_in_which_they_came(pieces, smal
     owners, places = postings.find(np.array(asked, np.uint16))
     found = {word: owners[places == place].tolist() for place, word in enumerate(asked)}
     assert found == {word: expected[word] for word in asked}
+    assert postings.find_owners(np.array(asked, np.uint16)).tolist() == owners.tolist()
