@@ -189,6 +189,8 @@ def excerpts(text: str, *, items: bool = False, spoken: bool = False) -> list[st
         line = raw.strip()
         if not line or not (line[0].isalnum() or line[-1].isalnum() or _has_word(line)):
             continue
+        if line[-1] == ":" and line[:-1].isdigit():
+            continue  # the printed number of an empty line
         if held and len(held) + len(line) > _WISHED:
             pieces.append(held)
             held = ""

@@ -125,6 +125,7 @@ _DECIDES = re.compile(
     r"\b(?:decided|chose|choosing|i(?:[’']ll| will)? (?:pick|choose)|i picked|(?:will|[’']ll) use|going with|settled on)\b",
     re.IGNORECASE,
 )
+_OPTION = re.compile(r"(?:[-*•]|\(?\w[.)])\s|\*\*")
 _LEAST_CHOICE = 3  # words of a sentence that names a choice
 # One of these stands in every text that the pattern finds, and looking for them is much quicker.
 _DECISION_HINTS = (
@@ -288,11 +289,13 @@ class Ledger(msgspec.Struct, frozen=True):
 def _find_statements(text: str, pattern: re.Pattern[str], redactor: Redactor) -> Iterator[str]:
     if not pattern.search(text if len(text) <= _LONG_MESSAGE else text[:2_000] + text[-2_000:]):
         return
+    offers = "?" in text[-_LONGEST_SENTENCE:]  # then what it lists are options, of which a person chooses
     for sentence in sentences(without_code(redactor.redact(text))):
         if (
             pattern.search(sentence)
             and not sentence.startswith(("|", "#"))
             and not ("a" <= sentence[0] <= "z")  # the rest of a sentence that was wrapped
+            and not (offers and _OPTION.match(sentence) and not _DECIDES.search(sentence))
             and (
                 _says_enough(sentence, _LEAST_CHOICE)
                 if _DECIDES.search(sentence)

@@ -376,13 +376,15 @@ def _note_said(text: str, redactor: Redactor) -> Iterator[Fact]:
         if _SHORT < len(one) <= _LONGEST
         and one[0].isalnum()
         and one[-1] not in ":?|"
+        and "://" not in one
         and (" " in one or not one.isascii())
         and not _INTENT.match(one)
     ]
     yield Fact(FactKind.SAID, "\n".join(told[:_MOST_SAID]))
     kept = clean.rfind(_FENCE)  # what was announced before the last code of the text is in it
     for place, one in meant:
-        is_promise = place >= len(said) - 2 or _PROMISE.search(one) is not None
+        # What a text announces at its beginning, its end has mostly done.
+        is_promise = place >= len(said) - 2 or (2 * place >= len(said) and _PROMISE.search(one) is not None)
         is_promise = is_promise and clean.rfind(spoken[place]) > kept
         yield Fact(FactKind.INTENT, one, label="promise" if is_promise else "")
 

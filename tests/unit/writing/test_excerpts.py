@@ -19,6 +19,13 @@ def test_a_long_sentence_that_was_said_stays_whole():
     assert len(excerpts(said)) > 1
 
 
+def test_the_printed_number_of_an_empty_line_says_nothing():
+    assert excerpts("1377:def serialize(self, value):\n1378:\n1379:    return value") == [
+        "1377:def serialize(self, value):",
+        "1379:    return value",
+    ]
+
+
 class TestLayOut:
     def test_json_becomes_lines_of_key_and_value(self):
         data = {

@@ -307,6 +307,11 @@ class TestDecisionsAndQuestions:
         )
         assert found.decisions == ()
 
+    def test_an_option_of_which_a_person_is_to_choose_is_no_decision(self):
+        options = "1. **Stay with flag**: print a brief listing instead of the giant block of usage.\n2. Move to cobra."
+        assert ledger(assistant(f"Two ways:\n{options}\n\nWhich do you prefer?")).decisions == ()
+        assert len(ledger(assistant(f"It was done in two steps:\n{options}")).decisions) == 1
+
     def test_a_choice_may_be_short(self):
         found = ledger(assistant("I pick marble-curlew."), assistant("We settled on blue."))
         assert [(fact.text, fact.label) for fact in found.decisions] == [

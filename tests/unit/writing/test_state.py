@@ -420,6 +420,15 @@ class TestEdits:
 
 
 class TestTalk:
+    def test_what_a_text_announces_and_then_does_is_no_promise(self):
+        done = "The size is in the answer. It is in kilobytes. It grows with each push. It is good enough for a hint."
+        state = state_of(user("Could we use it?"), agent(f"I'll map the sizes first. {done}"), user("Good."))
+        assert state.promises == ()
+        state = state_of(
+            user("Could we use it?"), agent(f"{done} I'll map the sizes tomorrow."), user("Good.")
+        )
+        assert len(state.promises) == 1
+
     def test_an_answer_is_not_taken_from_code(self):
         state = state_of(
             user("Which function returns the transcript of a session?"),
