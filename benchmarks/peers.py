@@ -1,4 +1,4 @@
-"""Penstock beside other compactors, on the same conversations by the same judge; nobody asks a model.
+"""Penstock beside other compactors, on the same conversations, scored in the same way; no model is asked.
 
 Each peer is installed from PyPI into an environment of its own under `.peers/`, at the version named here, and is called as its
 documentation shows (`benchmarks/peer_compactors.py`). The recorded compactions add the summary that the product's own model
@@ -59,21 +59,21 @@ PEERS = (
         "LiteLLM `compress`",
         "litellm==1.106.2",
         "litellm",
-        "to LiteLLM: it can rank by an embedding model too, which is not asked here, and gives the model a tool that "
-        "brings stubs back",
+        "to LiteLLM: it can also rank by an embedding model, which is not used here, and gives the model a tool to "
+        "restore stubs",
     ),
     Peer(
         "Headroom `compress`",
         "headroom-ai==0.42.0",
         "headroom",
         "to Headroom: it rewrites single results and has no target for a conversation; its own text model, which is "
-        "fetched from another place, and its store for what it left out are not used",
+        "not on PyPI, and its store of originals are not used",
     ),
     Peer(
         "LangChain `trim_messages`",
         "langchain==1.4.7",
         "langchain-trim",
-        "to LangChain: its summarisation middleware asks a model, so what stands here is what it offers without one",
+        "to LangChain: its summarisation middleware asks a model, so this is what it offers without one",
     ),
     Peer(
         "LangChain `ClearToolUsesEdit`",
@@ -86,7 +86,7 @@ PEERS = (
         "pydantic-ai-harness==0.62.0",
         "pydantic-ai",
         "to pydantic-ai: its last tier is usually a summary by a model; here it is its sliding window, whose target is "
-        "a least and no most",
+        "a minimum",
     ),
     Peer(
         "agent-framework `TokenBudgetComposedStrategy`",
@@ -107,8 +107,8 @@ COLUMNS = (
 )
 BRIEF = ("without a model, asked for 20 %", "tokens kept", "values kept", "over budget", "time")
 UNFAIR_TO_ALL = (
-    "Unfair to everybody but us: the judge counts literal values that the agent uses later, which is what our views are "
-    "made for. Unfair to us: who passes the budget keeps more by it."
+    "Unfair to everyone but us: the scorer counts literal values that the agent uses later, which is what our views are "
+    "made for. Unfair to us: a compactor that exceeds the budget keeps more."
 )
 NEWEST = "newest messages that fit"
 
@@ -158,8 +158,8 @@ def run(options: Options) -> list[Table]:
     )
     source = "recorded" if folder else "generated"
     remark = (
-        f"{source.capitalize()} conversations, cut and judged as in the tables of fidelity. Nobody asks a model, but for "
-        f"the summaries that the product had written when the compactions were recorded. {UNFAIR_TO_ALL} "
+        f"{source.capitalize()} conversations, cut and scored as in the tables of fidelity. No model is asked, except "
+        f"for the summaries that the product wrote when the compactions were recorded. {UNFAIR_TO_ALL} "
         + " ".join(f"Unfair {reason}." for reason in dict.fromkeys(peer.unfair for peer in PEERS))
     )
     first = next(iter(kinds))
@@ -242,7 +242,7 @@ def _generated(options: Options) -> Iterator[Talk]:
 
 
 def _judge_all(talks: list[Talk]) -> Iterator[Judged]:
-    """Everybody's results, one compactor after the other, so that nobody's time is another's."""
+    """Returns the results of all compactors, run one after the other, so that none slows another down."""
     note(f"peers: {len(talks)} conversations")
     own = _run_child([sys.executable, "-m", "benchmarks.peers"], talks)
     yield from _judge("Penstock", talks, own)
