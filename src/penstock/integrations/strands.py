@@ -53,9 +53,8 @@ class ConverseTranslator(PartsTranslator[dict[str, Any], dict[str, Any]]):
                 return self.write_text(json_text(value))
             case {"toolUse": {"toolUseId": call, "name": tool, "input": arguments}}:
                 return self.write_call(call, tool, arguments)
-            case {"toolResult": {"toolUseId": call, "content": content} as result}:
-                told = self.write_parts(content)
-                return self.write_result(call, told, failed=result.get("status") == "error")
+            case {"toolResult": {"toolUseId": call, "content": told, **rest}}:
+                return self.write_result(call, self.write_parts(told), failed=rest.get("status") == "error")
             case {"reasoningContent": {"reasoningText": thought}}:
                 return self.write_thinking(thought.get("text"), thought.get("signature"))
             case {"image": {"format": kind, "source": {"bytes": data}}}:
@@ -130,10 +129,7 @@ class PenstockConversationManager(ConversationManager):
     def _take_usage(self, event: AfterModelCallEvent) -> None:
         answer = event.stop_response
         if answer is not None and (usage := answer.message.get("metadata", {}).get("usage")):
-            read, written = usage.get("cacheReadInputTokens"), usage.get("cacheWriteInputTokens")
-            # Some models count what was cached in the input, some beside it.
-            prompt = max(usage["inputTokens"], usage["totalTokens"] - usage["outputTokens"])
-            self._open(event.agent).use_counts(prompt, usage["outputTokens"], read, written)
+            self._open(event.agent).use(usage)
 
     def _open(self, agent: Agent) -> BridgedConversation[dict[str, Any]]:
         """Returns the conversation: that of the session, or without one the one that the messages continue."""

@@ -46,7 +46,7 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 def normalise_usage(usage: Any, dialect: str | None = None) -> Usage:
-    """Returns one record from the usage of OpenAI Chat, OpenAI Responses, Anthropic, LangChain, or a record of ours as a dict.
+    """Returns one record from the usage of OpenAI Chat, OpenAI Responses, Anthropic, Bedrock's Converse, LangChain, or our own as a dict.
 
     `usage` is a mapping or an SDK object. `dialect` ("chat", "responses", "anthropic") is only needed where the
     field names leave it open; it gives way where none of its own fields is there. What is missing, null,
@@ -78,6 +78,7 @@ _CACHE_FIELDS = (
     "cache_creation_input_tokens",
     "cache_creation",
     "prompt_cache_hit_tokens",
+    "cacheReadInputTokens",
 )
 
 
@@ -91,6 +92,8 @@ def _recognise(usage: Any) -> _Reader:
         for name in ("cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation")
     ):
         return _from_anthropic
+    if _has(usage, "inputTokens"):
+        return _from_converse
     return _from_responses
 
 
@@ -163,6 +166,14 @@ def _from_anthropic(usage: Any) -> Usage:
         cache_write_1h_tokens=min(hour, written),
         reasoning_tokens=_count(_get(usage, "output_tokens_details"), "thinking_tokens"),
     )
+
+
+def _from_converse(usage: Any) -> Usage:
+    read, written = _count(usage, "cacheReadInputTokens"), _count(usage, "cacheWriteInputTokens")
+    output = _count(usage, "outputTokens")
+    # Some models count what was cached in the input, some beside it: the total has it in any case.
+    prompt = max(_count(usage, "inputTokens"), _count(usage, "totalTokens") - output)
+    return Usage(max(0, prompt - read - written), output, read, written)
 
 
 def _from_record(usage: Any) -> Usage:

@@ -56,11 +56,21 @@ LANGCHAIN = {
     "total_tokens": 8630,
     "input_token_details": {"cache_read": 6144, "cache_creation": 1024},
 }
+CONVERSE = {
+    "inputTokens": 12,
+    "outputTokens": 733,
+    "totalTokens": 47_245,
+    "cacheReadInputTokens": 41_200,
+    "cacheWriteInputTokens": 5_300,
+}
+CONVERSE_WITH_CACHE_IN_THE_INPUT = {**CONVERSE, "inputTokens": 46_512}
 SHAPES = [
     ("chat", OPENAI_CHAT, Usage(86, 300, 1920, 0, 0, 128)),
     ("responses", RESPONSES, Usage(952, 510, 6144, 1024, 0, 448)),
     ("anthropic", ANTHROPIC, Usage(12, 733, 41_200, 5300, 4000, 0)),
     ("responses", LANGCHAIN, Usage(952, 510, 6144, 1024, 0, 0)),
+    ("anthropic", CONVERSE, Usage(12, 733, 41_200, 5_300)),
+    ("anthropic", CONVERSE_WITH_CACHE_IN_THE_INPUT, Usage(12, 733, 41_200, 5_300)),
     ("chat", DEEPSEEK, Usage(92, 90, 1408, 0, 0, 0)),
     ("chat", OPENROUTER, Usage(21, 60, 10_000, 318, 0, 31)),
 ]
