@@ -22,10 +22,12 @@ from benchmarks.gateway import Client, connect, cpu_seconds, process
 from benchmarks.gateway_upstream import run_fast
 from benchmarks.options import Options
 from benchmarks.report import Figure, Limit, Table
+from benchmarks.round_trips import Wire
 
 __all__ = ["run", "run_postgres"]
 
 ADDED_MS = Limit(15.0)
+TRIPS = Limit(15.0)
 AT_ONCE = 32
 LENGTHS = (4, 200)  # messages that a conversation has before
 
@@ -149,22 +151,49 @@ async def measure_rate(gateways: list[int], pids: list[int], turns: int) -> tupl
     return turns * AT_ONCE / seconds, 1_000 * cpu / (turns * AT_ONCE)
 
 
+async def count_trips(gateways: list[int], wires: list[Wire]) -> float:
+    """Round trips to the database in a turn of a conversation that goes to another gateway with each message: the median."""
+    clients = [await connect(port) for port in gateways]
+    (session,) = open_sessions(gateways[0], 1)
+    path, counted = f"/sessions/{session}/messages", []
+    for number in range(12 * len(gateways)):
+        before = sum(wire.count for wire in wires)
+        await clients[number % len(clients)].ask(request(path, {"text": f"And {number}?"}, f"k-{number}"))
+        counted.append(sum(wire.count for wire in wires) - before)
+    for client in clients:
+        client.transport.close()
+    return statistics.median(counted[2 * len(gateways) :])
+
+
 def run(options: Options) -> list[Table]:
     """The tables of hosted conversations."""
-    note("hosted: added time of a turn, turns in a second")
+    note("hosted: added time of a turn, turns in a second, round trips to the database")
     count, turns = (20, 3) if options.quick else (150, 30)
-    rows, rates = [], []
+    rows, rates, trips = [], [], []
     with tempfile.TemporaryDirectory() as folder, run_postgres() as postgres:
-        stores = {"SQLite": f"sqlite:///{folder}/hosted.db", **({"PostgreSQL": postgres} if postgres else {})}
-        for name, url in stores.items():
-            with stage(url) as (upstream, gateway, pid):
-                for length in LENGTHS:
-                    direct, through = run_fast(measure_turns(upstream, gateway, length, count))
-                    rows.append(_row(f"{name}, {length} messages before", direct, through))
-                rate, cpu_ms = run_fast(measure_rate([gateway], [pid], turns))
-                rates.append((f"{name}, one instance", Figure(rate), Figure(cpu_ms, "ms")))
+        with stage(f"sqlite:///{folder}/hosted.db") as one:
+            rows += _measure_added("SQLite", one, count)
+            rates.append(("SQLite, one instance", *_measure_rate([one], turns), ""))
         if postgres:
-            rates.append(_measure_three(postgres, turns))
+            with contextlib.ExitStack() as stack:
+                stages = [stack.enter_context(stage(postgres)) for _ in range(3)]
+                rows += _measure_added("PostgreSQL", stages[0], count)
+                # Each once more at the end: what the machine does beside is the same for both.
+                alone, together = _measure_rate(stages[:1], turns), _measure_rate(stages, turns)
+                again = _measure_rate(stages[:1], turns)
+                first = (alone[0].value + again[0].value) / 2
+                rates.append(("PostgreSQL, one instance", Figure(first), alone[1], ""))
+                ratio = Figure(together[0].value / first, "×")
+                rates.append(("PostgreSQL, three instances, round robin", *together, ratio))
+            with Wire(postgres) as wire, Wire(postgres) as other, contextlib.ExitStack() as stack:
+                stages = [stack.enter_context(stage(one.url)) for one in (wire, other)]
+                ports = [one[1] for one in stages]
+                same = run_fast(count_trips(ports[:1], [wire]))
+                apart = run_fast(count_trips(ports, [wire, other]))
+                trips.append(("same instance as before", Figure(same, "", TRIPS)))
+                trips.append(("another instance than before", Figure(apart, "", TRIPS)))
+            with Wire(postgres, delay_seconds=0.001) as far, stage(far.url) as one:
+                rows += _measure_added("PostgreSQL, 1 ms farther away", one, count, None)
     return [
         Table(
             "hosted",
@@ -174,26 +203,47 @@ def run(options: Options) -> list[Table]:
             "Each with an idempotency key. The upstream answers at once, over the loopback: all of the rest is ours.",
         ),
         Table(
-            "hosted-rate", "Turns in a second", ("store", "turns/s", "gateway's CPU per turn"), tuple(rates)
+            "hosted-rate",
+            "Turns in a second",
+            ("store", "turns/s", "gateway's CPU per turn", "over one instance"),
+            tuple(rates),
+        ),
+        Table(
+            "hosted-trips",
+            "Round trips to PostgreSQL in a turn",
+            ("a turn on", "round trips (floor)"),
+            tuple(trips),
+            "Counted on the wire. The median of turns with one request, each with an idempotency key.",
         ),
     ]
 
 
-def _measure_three(url: str, turns: int) -> tuple[str | Figure, ...]:
-    """The rate of three instances over one store, each conversation going to another one with each message."""
-    with contextlib.ExitStack() as stack:
-        stages = [stack.enter_context(stage(url)) for _ in range(3)]
-        gateways, pids = [one[1] for one in stages], [one[2] for one in stages]
-        rate, cpu_ms = run_fast(measure_rate(gateways, pids, turns))
-        return "PostgreSQL, three instances, round robin", Figure(rate), Figure(cpu_ms, "ms")
+def _measure_added(
+    name: str, one: tuple[int, int, int], count: int, limit: Limit | None = ADDED_MS
+) -> list[tuple[str | Figure, ...]]:
+    """A row for each length of a conversation, with the time that a turn adds."""
+    upstream, gateway, _ = one
+    found = []
+    for length in LENGTHS:
+        direct, through = run_fast(measure_turns(upstream, gateway, length, count))
+        found.append(_row(f"{name}, {length} messages before", direct, through, limit))
+    return found
 
 
-def _row(name: str, direct: list[float], through: list[float]) -> tuple[str | Figure, ...]:
+def _measure_rate(stages: list[tuple[int, int, int]], turns: int) -> tuple[Figure, Figure]:
+    """Turns in a second over these gateways, each conversation going to another one with each message, and CPU of each."""
+    rate, cpu_ms = run_fast(measure_rate([one[1] for one in stages], [one[2] for one in stages], turns))
+    return Figure(rate), Figure(cpu_ms, "ms")
+
+
+def _row(
+    name: str, direct: list[float], through: list[float], limit: Limit | None
+) -> tuple[str | Figure, ...]:
     added = sorted(1_000 * (one - other) for one, other in zip(through, direct, strict=True))
     return (
         name,
         Figure(1_000 * statistics.median(direct), "ms"),
         Figure(1_000 * statistics.median(through), "ms"),
-        Figure(statistics.median(added), "ms", ADDED_MS),
+        Figure(statistics.median(added), "ms", limit),
         Figure(added[int(0.95 * len(added))], "ms"),
     )

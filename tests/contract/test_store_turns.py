@@ -9,6 +9,8 @@ import pytest
 from store_talk import SHARED, append, compact, message, messages, started
 
 from penstock.errors import StoreConflict, UnknownSession
+from penstock.sessions.handovers import HandoverOrigin, keep_origin
+from penstock.stores.shelf import open_shelf
 from penstock.stores.values import Delivery
 
 
@@ -185,6 +187,16 @@ def test_a_page_of_the_list_begins_behind_the_last_one_seen(store):
         after = (page[-1].updated, page[-1].id)
     assert seen == [row.id for row in store.list(limit=50)]
     assert len(seen) == 7
+
+
+def test_nothing_that_is_noted_of_a_conversation_while_it_is_deleted_stays_behind(talk):
+    shelf = open_shelf(talk, "talk")
+    assert shelf.get("node") is None
+    talk.delete("talk")
+    shelf.put("node", b"made of it")
+    keep_origin(talk, "talk", HandoverOrigin("another", 2, 1))
+    with talk.database.reading() as do:
+        assert do.rows("SELECT * FROM notes") == []
 
 
 def test_a_note_on_a_session_is_kept_only_while_that_is_there(talk):

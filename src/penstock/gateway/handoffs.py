@@ -67,7 +67,8 @@ def write_sealed(found: Attended, order: Write, keys: SealKeys) -> WrittenHandof
         sealed = Sealed(text=text, conversation=name if kept else "", length=length if kept else 0)
         token = seal(keys.current(), found.owner, sealed)
         if kept:
-            store.put_note(_KEPT, f"{name}/{digest_token(token)}", msgspec.msgpack.encode(sealed))
+            key = f"{name}/{digest_token(token)}"
+            store.put_note(_KEPT, key, msgspec.msgpack.encode(sealed), session_id=name)
     elif kept:
         text = sign_handoff(text, name, length)
     tokens, before = session.workings.notebook.tokenizer.count(text), found.context.tokens()

@@ -211,7 +211,7 @@ _READ_TURNS: Final = msgspec.msgpack.Decoder(tuple[InnerTurn, ...]).decode
 
 def keep_turns(store: Store, conversation: str, turns: Sequence[InnerTurn]) -> None:
     """Keeps the turns of a conversation that are to be sent again, and no others."""
-    store.put_note(_KEPT, conversation, msgspec.msgpack.encode(turns))
+    store.put_note(_KEPT, conversation, msgspec.msgpack.encode(turns), session_id=conversation)
 
 
 def read_turns(store: Store, conversation: str) -> tuple[InnerTurn, ...]:

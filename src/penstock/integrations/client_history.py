@@ -114,9 +114,10 @@ class ClientHistory:
             return True
         if done.outcome == WITHOUT_PARENT:
             return True
-        self._store.put_note(CLIENT_NOTE, done.session, recorded.format.encode())
+        name = done.session
+        self._store.put_note(CLIENT_NOTE, name, recorded.format.encode(), session_id=name)
         if folder:
-            self._store.put_note(FOLDER_NOTE, done.session, folder.encode())
+            self._store.put_note(FOLDER_NOTE, name, folder.encode(), session_id=name)
         return not done.more_to_come
 
 

@@ -95,7 +95,9 @@ class StoreShelf:
     def put(self, key: str, value: bytes) -> None:
         """Keeps the value; durable when it returns."""
         try:
-            self._store.put_note(self._name, self._conversations()[0] + key, value)
+            conversation = self._conversations()[0]
+            session_id = conversation.removesuffix("/") or None
+            self._store.put_note(self._name, conversation + key, value, session_id=session_id)
             self._unwritten.drop(key)
         except StoreError as error:
             self._report(error)

@@ -180,7 +180,8 @@ def read_route(store: Store, row: SessionRow) -> ModelRoute | None:
 def keep_route(store: Store, row: SessionRow, route: ModelRoute) -> None:
     """Stores how the model of a conversation is reached."""
     if read_route(store, row) != route:
-        store.put_note(_ROUTES, row.conversation, msgspec.json.encode(route))
+        name = row.conversation
+        store.put_note(_ROUTES, name, msgspec.json.encode(route), session_id=name)
 
 
 class NoModel(SettingsError):
