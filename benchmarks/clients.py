@@ -52,10 +52,13 @@ Start = Callable[[str, Path], Runs]
 Through = Callable[[str, Start, Path, str], Ran]
 
 
+WAYS = {"_serve": "`penstock serve`", "_wrap": "`penstock wrap`", "_join": "`penstock wrap`, which joins"}
+
+
 def run(_options: Options) -> list[Table]:
     """Drives each client that is installed; nothing where none is."""
     chosen = {name: start for name, start in STARTS.items() if (BIN / _program(name)).exists()}
-    ways = {name: (_serve,) if "," in name else (_serve, _wrap) for name in chosen}
+    ways = {name: (_serve,) if "," in name else (_serve, _wrap, _join) for name in chosen}
     rows = [_drive(name, start, drive) for name, start in chosen.items() for drive in ways[name]]
     if not rows:
         note("no client is installed: run make test-clients")
@@ -142,7 +145,8 @@ def _find_shell(tools: list) -> tuple[str, dict] | None:
 
 
 def _drive(name: str, start: Start, through: Through) -> tuple:
-    note(f"clients: {name} through penstock {through.__name__.strip('_')}")
+    way = WAYS[through.__name__]
+    note(f"clients: {name} through {way}")
     recalls, itself = WITH_RECALL in name, BY_ITSELF in name
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -162,7 +166,7 @@ def _drive(name: str, start: Start, through: Through) -> tuple:
             note(f"{name}: {breach}")
         return (
             name,
-            f"`penstock {through.__name__.strip('_')}`",
+            way,
             str(len(received)),
             Figure(_count_compactions(url, name), limit=ENOUGH),
             Figure(len({breach.request for breach in provider.violations}), limit=NONE),
@@ -195,6 +199,24 @@ def _wrap(name: str, start: Start, home: Path, upstream: str) -> Ran:
         _run_in(home, [sys.executable, "-m", "penstock", *wrap, *command[1:]], more)
         for command, more in start(upstream, home)
     )
+    return first, last
+
+
+def _join(name: str, start: Start, home: Path, upstream: str) -> Ran:
+    """Runs a client as `_wrap` does, through a gateway that runs already: its base URL then has a path."""
+    options = _gateway_options(home, name)
+    serve = ("serve", "--port", "0", "--upstream", upstream)
+    with process("-m", "penstock", *serve, *options) as (port, _):
+        program = _program(name)
+        wrap = ("wrap", program, "--program", str(BIN / program), *options, "--set", f"gateway.port={port}")
+        penstock = [sys.executable, "-m", "penstock", *wrap]
+        ran = []
+        for command, more in start(upstream, home):
+            shown = json.loads(_run_in(home, [*penstock, "--print", "--json"], more).stdout)
+            if not shown["joins"]:
+                raise RuntimeError(f"{name} would not join the gateway at port {port}")
+            ran.append(_run_in(home, [*penstock, "--", *command[1:]], more))
+    first, last = ran
     return first, last
 
 

@@ -120,7 +120,7 @@ def serving(upstream, tmp_path, *options):
     ) as child:
         try:
             address = child.stdout.readline().strip()
-            assert address.startswith("http://127.0.0.1:"), child.stderr.read()
+            assert address.startswith("http://127.0.0."), child.stderr.read()
             yield child, int(address.rpartition(":")[2])
         finally:
             child.kill()
@@ -200,6 +200,22 @@ def test_a_strangers_server_at_the_port_gets_nothing(wrapping, tmp_path):
             assert told["requests"] == 1
             assert [path.partition("?")[0] for path, _ in received] == ["/join"]
             assert KEY not in str(received)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a second address of this machine")
+def test_a_stranger_cannot_use_a_gateway_at_another_address_of_the_machine(wrapping, tmp_path):
+    def pass_on(path):
+        with urllib.request.urlopen(f"http://127.0.0.2:{port}{path}") as answer:
+            return answer.read()
+
+    with scripted_provider(["Done."] * 2) as provider, stranger(pass_on) as (port, received):
+        options = ("--host", "127.0.0.2", "--port", str(port))
+        with serving(provider.base_url, tmp_path, *options):
+            address, _ = wrapping(provider.base_url, port)
+            joined, _ = wrapping(provider.base_url, port, "--set", "gateway.host=127.0.0.2")
+    assert f":{port}" not in address
+    assert joined.startswith(f"http://127.0.0.2:{port}/runs/")  # asked there, it is the true one
+    assert [path.partition("?")[0] for path, _ in received] == ["/join"]
 
 
 def test_a_gateway_that_ends_before_its_client_is_told_and_the_exit_code_stays(tmp_path):

@@ -1,10 +1,10 @@
 """How `penstock wrap` uses a gateway that runs already: finds it, makes sure that it is one, and has its own requests counted.
 
     address = find_gateway(settings, upstreams, dialects, secret, version)   # asked by `penstock wrap`
-    proof = prove(secret, nonce, port, terms)                                # answered by a gateway, at `/join`
+    proof = prove(secret, nonce, place, terms)                               # answered by a gateway, at `/join`
 
 Any program may listen at the gateway's port, and would be given the client's credential. So the server must prove that it
-has the secret of the very store that the caller uses, for a nonce of the caller's, and for the port that it was asked at:
+has the secret of the very store that the caller uses, for a nonce of the caller's, and for the address that it was asked at:
 a program in between cannot pass the question on to a gateway elsewhere. The proof also covers the terms: what decides how
 a request is served, and where it is sent. A gateway with other terms is left alone. Neither side tells a stranger anything.
 """
@@ -81,19 +81,18 @@ def write_terms(settings: Settings, upstreams: Upstreams, dialect: str, version:
     speaking = [one for one in upstreams if dialect in one.dialects]
     if settings.gateway.require_keys or not speaking or any(one.key is not None for one in upstreams):
         return None
-    places = {one.name: place for place, one in enumerate(upstreams)}
-    routes = [
-        (one.address, one.models, [places[name] for name in one.fallbacks if name in places])
-        for one in speaking
-    ]
+    addresses = {one.name: one.address for one in upstreams}
+    routes = [(one.address, one.models, [addresses[name] for name in one.fallbacks]) for one in speaking]
     decisive = [getattr(settings.gateway, name) for name in _DECISIVE]
     sections = [getattr(settings, name) for name in _SECTIONS]
     return msgspec.json.encode((version, dialect, routes, decisive, sections))
 
 
-def prove(secret: bytes, nonce: str, port: int, terms: bytes) -> str:
-    """Returns the proof that a gateway on this machine listens at that port, and serves on these terms."""
-    said = "\0".join((nonce, platform.node(), str(port))).encode() + b"\0" + terms
+def prove(secret: bytes, nonce: str, place: tuple[str, int], terms: bytes) -> str:
+    """Returns the proof that a gateway on this machine listens at this address and port, and serves on these terms."""
+    address, port = place
+    said = "\0".join((nonce, platform.node(), address.removeprefix("::ffff:"), str(port))).encode()
+    said += b"\0" + terms
     return hmac.new(secret, _PURPOSE + said, "sha256").hexdigest()
 
 
@@ -113,25 +112,32 @@ def find_gateway(
         if terms is None:
             return None
         nonce = secrets.token_hex(16)
-        told = _ask(host, port, f"/join?nonce={nonce}&dialect={dialect}") or {}
+        place, told = _ask(host, port, f"/join?nonce={nonce}&dialect={dialect}")
         proof = str(told.get("proof", "")).encode()
-        if not hmac.compare_digest(proof, prove(secret, nonce, port, terms).encode()):
+        if not hmac.compare_digest(proof, prove(secret, nonce, place, terms).encode()):
             return None
+        host = place[0]  # a name may lead elsewhere the next time
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def _ask(host: str, port: int, path: str) -> dict[str, Any] | None:
-    """Returns what a server of this machine answers, without a proxy and without credentials; None where it is no object."""
+def _ask(host: str, port: int, path: str) -> tuple[tuple[str, int], dict[str, Any]]:
+    """Returns where a server of this machine was reached, and the object that it answers: empty where it answers none.
+
+    It is asked without a proxy and without credentials.
+    """
     connection = http.client.HTTPConnection(host, port, timeout=_SECONDS)
+    place, told = (host, port), None
     try:
+        connection.connect()
+        place = connection.sock.getpeername()[:2]
         connection.request("GET", path)
         answer = connection.getresponse()
         told = parse_json(answer.read(_MOST_BYTES)) if answer.status == 200 else None
     except (OSError, ValueError, http.client.HTTPException):
-        return None
+        pass
     finally:
         connection.close()
-    return told if isinstance(told, dict) else None
+    return place, told if isinstance(told, dict) else {}
 
 
 # Counting.
@@ -154,8 +160,7 @@ def read_tally(base_url: str) -> RunTally | None:
     """Asks the gateway what it has counted for a run, by its base URL; None where it does not answer."""
     address, _, run = base_url.rpartition(_RUNS)
     host, _, port = address.partition("://")[2].rpartition(":")
-    told = _ask(host.strip("[]"), int(port), f"/runs?run={run}")
-    return None if told is None else RunTally.from_dict(told)
+    return RunTally.from_dict(_ask(host.strip("[]"), int(port), f"/runs?run={run}")[1])
 
 
 class RunTally:

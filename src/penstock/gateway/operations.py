@@ -235,7 +235,7 @@ class GatewayOperations:
         )
         if terms is None or not place or self._drains or not _is_local(request):
             return _refuse("this gateway cannot be joined", 404)
-        return _answer({"proof": prove(self._ring.secret, nonce, place[1], terms)})
+        return _answer({"proof": prove(self._ring.secret, nonce, place[:2], terms)})
 
     async def _tell_run(self, request: web.BaseRequest) -> web.Response:
         run = request.query.get("run", "")
