@@ -154,7 +154,8 @@ def _choose(traces: Sequence[Trace], limit: int) -> list[Trace]:
 
 def _row(label: str, found: Sequence[Replayed], floor: Limit | None) -> tuple[str | Figure, ...]:
     units, never, late = (sum(getattr(one, name) for one in found) for name in ("units", "never", "late"))
-    threshold = budgets(CompressionSettings(), WINDOW_TOKENS).threshold_tokens
+    room = WINDOW_TOKENS - ANSWER_TOKENS  # what a request reserves for its answer is not part of the window
+    threshold = budgets(CompressionSettings(), room).threshold_tokens
     below = [one for one in found if one.peak < threshold]
     largest = max(one.largest_prompt for one in found)
     return (
