@@ -129,3 +129,18 @@ def test_a_harness_text_that_does_not_fit_gets_what_is_left(share):
     whole = Case("chat", wires, 100_000).compress().result.receipt.tokens_before
     receipt = Case("chat", wires, int(share * whole)).compress().result.receipt
     assert receipt.tokens_after >= SPENT * receipt.target_tokens
+
+
+def test_a_long_chat_of_tiny_messages_is_spent_too():
+    wires = [
+        wire
+        for n in range(400)
+        for wire in (
+            {"role": "user", "content": "/ask hi"},
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "content": f"Hello! How can I help you{' again' * (n % 2)}?"},
+        )
+    ]
+    whole = Case("chat", wires, 100_000).compress().result.receipt.tokens_before
+    receipt = Case("chat", wires, whole // 3).compress().result.receipt
+    assert receipt.tokens_after >= SPENT * receipt.target_tokens

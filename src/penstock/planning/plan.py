@@ -648,11 +648,12 @@ class _Planner:
             if brought == chosen:
                 break
             refused |= chosen - brought
-        if len(brought) == len(layout.brought) and rewritten == layout.rewritten:
-            brought = self._choose_exchanges(layout, room, barred) if not in_a_row else brought
-            if len(brought) == len(layout.brought):
-                return None
-        return self.layouts.widen(layout, frozenset(brought), rewritten)
+        wider = self.layouts.widen(layout, frozenset(brought), rewritten)
+        left = room - (wider.tokens - layout.tokens)
+        if not in_a_row and left > _UNSPENT * self._limits.spend_tokens:
+            brought = self._choose_exchanges(wider, left, barred)
+            wider = self.layouts.widen(wider, frozenset(brought), rewritten)
+        return None if wider.brought == layout.brought and rewritten == layout.rewritten else wider
 
     def _choose_to_bring(
         self, layout: Layout, room: int, refused: set[int], *, in_a_row: bool
@@ -706,15 +707,10 @@ class _Planner:
             }
             end = place
             tokens = sum(self._transcript.tokens[one] for one in missing)
-            wider = brought | missing
-            if (
-                0 < tokens <= room
-                and never.isdisjoint(missing)
-                and layouts.part_neighbours(layout, wider) == wider
-            ):
-                brought = wider
+            if 0 < tokens <= room and never.isdisjoint(missing):
+                brought |= missing
                 room -= tokens
-        return brought
+        return layouts.part_neighbours(layout, brought)
 
     def _bring_in_part(self, stays: set[int], brought: set[int], rewritten: Rewrites, room: int) -> None:
         """Adds the newest message whose results are too large to come back whole, with the lines that fit the room.
