@@ -48,8 +48,9 @@ class MessageTranslator(ChatTranslator[BaseMessage]):
         role, answers = _ROLES.get(message.type, "user"), getattr(message, "tool_call_id", None)
         content: Any = message.content
         if not isinstance(content, str):
-            blocks = (write_text(block) if isinstance(block, str) else block for block in content)
-            content = [block for block in blocks if not _is_call(block)]
+            content = [
+                write_text(one) if isinstance(one, str) else one for one in content if not _is_call(one)
+            ]
         calls = [*message.tool_calls, *message.invalid_tool_calls] if isinstance(message, AIMessage) else ()
         told = [(call["id"] or "", call["name"] or "", call["args"]) for call in calls]
         return ChatMessageParts(role, content, told, answers)
@@ -143,8 +144,10 @@ def _read_thread() -> str | None:
         configurable = get_config().get("configurable", {})
     except RuntimeError:  # outside of a graph
         return None
-    thread, inside = configurable.get("thread_id"), str(configurable.get("checkpoint_ns", ""))
-    around = inside.rpartition("|")[0]
+    thread, around = (
+        configurable.get("thread_id"),
+        str(configurable.get("checkpoint_ns", "")).rpartition("|")[0],
+    )
     return None if not thread else f"{thread}|{around}" if around else str(thread)
 
 
