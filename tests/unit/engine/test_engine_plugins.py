@@ -265,7 +265,7 @@ def test_the_folder_is_a_whole_path(tmp_path):
     assert str(plugins_folder("~/engines", environ)) == "/home/someone/engines"
     assert str(plugins_folder("/srv/engines", environ)) == "/srv/engines"
     for folder, variables in (("engines", environ), (".", environ), ("~other/engines", environ), (None, {})):
-        with pytest.raises(SettingsError, match="a whole path"):
+        with pytest.raises(SettingsError, match="an absolute path"):
             plugins_folder(folder, variables)
 
 
