@@ -90,8 +90,12 @@ class TestWriting:
         assert list(out.parent.iterdir()) == []
 
     def test_a_kill_in_the_middle_of_writing_leaves_nothing_behind(self, tmp_path):
-        """The write is long enough to be met: the signal is sent as soon as the temporary file is there."""
-        script = "import sys; from penstock.cli.output import write_file; write_file(sys.argv[1], bytes(100_000_000))"
+        """The process waits just before it puts the finished file in place: there the signal meets it."""
+        script = (
+            "import sys, time; from penstock.cli.output import write_file; "
+            "sys.addaudithook(lambda event, _: time.sleep(20) if event == 'os.rename' else None); "
+            "write_file(sys.argv[1], bytes(1_000_000))"
+        )
         process = subprocess.Popen([sys.executable, "-c", script, tmp_path / "out.json"], env=environment())
         limit = time.monotonic() + 20
         while not list(tmp_path.iterdir()) and time.monotonic() < limit:

@@ -143,7 +143,7 @@ class Context:
 
     @property
     def prefix_end(self) -> int | None:
-        """How many messages of the view the last compaction has settled; None without a compaction."""
+        """The number of messages of the view that the last compaction has settled; None without a compaction."""
         return self._view.settled_end
 
     def append(self, messages: Sequence[Any], *, keep_results: bool = False) -> None:

@@ -62,7 +62,7 @@ class Door(Protocol):
 
     @property
     def asks_for(self) -> str:
-        """What the login page asks a stranger for."""
+        """The credential that the login page asks for, in words."""
 
 
 class LinkDoor:
@@ -79,7 +79,7 @@ class LinkDoor:
 
     @property
     def asks_for(self) -> str:
-        """What the login page asks a stranger for."""
+        """The credential that the login page asks for, in words."""
         return "The token from the link that penstock dashboard printed"
 
     def admit(self, request: web.BaseRequest) -> Visitor | None:
