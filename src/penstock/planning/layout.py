@@ -418,18 +418,34 @@ class LayoutMaker:
         return {longest.at: self._clip(longest, max(_SHORT_TEXT, longest.tokens - excess - 2), number)}
 
     def _clip_request(self, room: int) -> Rewrites:
-        """Returns the last request with its longest text clipped, so that the message takes at most `room` tokens."""
+        """Returns the last request with its longest text clipped, or all long ones, so that it takes at most `room` tokens."""
         place = self.request
         if place is None or place in self.pins or self._sizes[place] <= room:
             return {}
         message, number = self._transcript.messages[place], self._transcript.numbers[place]
         parts = {**self._trimmed.get(place, {}), **self._elider.elide_results(message, number)}
         parts |= self._clip_attachment(message, number, room - self.size(place, {place: parts}))
-        longest = self._longest_text(as_message(Rewritten(place, parts), self._transcript))
-        if longest is not None and self.size(place, {place: parts}) > room:
-            others = self.size(place, {place: parts}) - longest.tokens
-            parts[longest.at] = self._clip(longest, max(_LEAST_REQUEST, room - 2 - others), number)
+        texts = self._texts_of(as_message(Rewritten(place, parts), self._transcript))
+        size = self.size(place, {place: parts})
+        if texts and size > room:
+            longest = max(texts)
+            limit = room - 2 - (size - longest.tokens)
+            if limit >= _LEAST_REQUEST or len(texts) == 1:
+                parts[longest.at] = self._clip(longest, max(_LEAST_REQUEST, limit), number)
+            else:
+                parts |= self._level_texts(texts, room - (size - sum(one.tokens for one in texts)), number)
         return {place: parts} if parts else {}
+
+    def _level_texts(self, texts: list[_LongText], room: int, number: int) -> dict[int, Part]:
+        """Returns the texts that are longer than a common length, cut to it, so that all take at most `room` tokens."""
+        left, length = room, room
+        for rank, tokens in enumerate(sorted(one.tokens for one in texts)):
+            length = left // (len(texts) - rank)
+            if tokens > length:
+                break
+            left -= tokens
+        length = max(_LEAST_REQUEST, length - 2)
+        return {one.at: self._clip(one, length, number) for one in texts if one.tokens > length}
 
     def _clip_attachment(self, message: Message, number: int, room: int) -> dict[int, Part]:
         """Returns the longest document in plain text, as text: its start and its end, within the room beside its name."""
@@ -476,13 +492,15 @@ class LayoutMaker:
 
     def _longest_text(self, message: Message) -> _LongText | None:
         """Returns the text of the message that has most tokens, the last of those that have as many."""
+        return max(self._texts_of(message), default=None)
+
+    def _texts_of(self, message: Message) -> list[_LongText]:
         count = self._tokenizer.count
-        texts = [
+        return [
             _LongText(count(part.text), at, part.text)
             for at, part in enumerate(message.parts)
             if isinstance(part, Text)
         ]
-        return max(texts, default=None)
 
     def _clip(self, long: _LongText, limit: int, number: int) -> Text:
         return Text(self._elider.clip(long.text, limit, number, self._tokenizer.count))

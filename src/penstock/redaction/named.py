@@ -494,6 +494,8 @@ def _accepts_word(site: _Site, value: str) -> bool:
     if site.how == "says" or (chosen and site.tie == "=" and site.after in _ENDS_A_PAIR):
         return chosen or _is_passphrase(site, value)
     if not site.is_line():
+        if _is_passphrase(site, value):
+            return True
         return chosen and (not _IDENTIFIER.fullmatch(value) or _NAME_AND_YEAR.fullmatch(value) is not None)
     spaced = site.tie.strip() not in {":", "："} and site.tie != site.tie.strip()
     return chosen or (

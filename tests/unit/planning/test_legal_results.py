@@ -175,6 +175,19 @@ def test_documents_in_the_last_message_are_cut(data):
     assert ("order 0" in blocks[-2]["text"]) == (source["type"] == "text")
 
 
+@pytest.mark.parametrize("target", [1_000, 8_000, 30_000])
+@pytest.mark.parametrize("last", [["What differs?"], []])
+def test_several_long_texts_of_the_last_message_are_cut(target, last):
+    """Clients send pasted files as texts of their own, beside the words of the person."""
+    files = [" ".join(f"row{name}{number}" for number in range(9_000)) for name in "ab"]
+    request = {"role": "user", "content": [{"type": "text", "text": text} for text in (*files, *last)]}
+    result = penstock.compress([request], target_tokens=target)
+    assert result.receipt.tokens_after <= target
+    shown = json.dumps(result.messages)
+    assert all(f"row{name}0 " in shown for name in "ab")
+    assert all(text in shown for text in last)
+
+
 def test_only_what_is_unavoidable_is_refused():
     open_call = {"role": "assistant", "content": None, "tool_calls": [call(0, {"text": prose(200)})]}
     with pytest.raises(TargetTooSmall) as refused:

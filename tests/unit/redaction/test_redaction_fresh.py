@@ -145,3 +145,12 @@ def test_a_word_behind_login_is_a_key_only_if_it_was_drawn():
         "run npm login here",
     ):
         assert REDACTOR.redact(text) == text
+
+
+def test_a_passphrase_is_one_in_the_middle_of_a_line_too():
+    for text in (
+        "I look: Passphrase: maple-lantern-orbit-fern",
+        "ok. passphrase: maple-lantern-orbit-fern, then enter",
+    ):
+        assert "lantern" not in REDACTOR.redact(text)
+    assert REDACTOR.redact("see passphrase: command-line only") == "see passphrase: command-line only"
