@@ -33,7 +33,8 @@ class Bot:
             chats: dict[Any, list[Any]] = {}
             for update in updates["result"]:
                 offset = max(offset, update["update_id"] + 1)
-                chats.setdefault(update["message"]["chat"]["id"], []).append(update)
+                if "text" in update.get("message", ()):  # not a picture, nor a message that was edited
+                    chats.setdefault(update["message"]["chat"]["id"], []).append(update)
             await asyncio.gather(*(self.answer(chat, some) for chat, some in chats.items()))
 
     async def answer(self, chat: int, updates: list[Any]) -> None:

@@ -93,7 +93,11 @@ def update(number, chat, text):
 
 def test_a_bot_answers_each_chat_in_order_and_each_update_once():
     async def talk():
-        first = [update(1, 7, "I am Ann."), update(2, 8, "I am Ben."), update(3, 7, "/usage")]
+        others = [
+            {"update_id": 0, "edited_message": {}},
+            {"update_id": 0, "message": {"chat": {"id": 7}, "photo": []}},
+        ]
+        first = [update(1, 7, "I am Ann."), *others, update(2, 8, "I am Ben."), update(3, 7, "/usage")]
         messenger = Messenger([first, first, [update(4, 7, "And who am I?")]], awaited=7)
         async with (
             hosted_gateway(answer_by_what_was_asked) as hosted,
