@@ -144,10 +144,8 @@ def _read_thread() -> str | None:
         configurable = get_config().get("configurable", {})
     except RuntimeError:  # outside of a graph
         return None
-    thread, around = (
-        configurable.get("thread_id"),
-        str(configurable.get("checkpoint_ns", "")).rpartition("|")[0],
-    )
+    around = str(configurable.get("checkpoint_ns", "")).rpartition("|")[0]
+    thread = configurable.get("thread_id")
     return None if not thread else f"{thread}|{around}" if around else str(thread)
 
 
