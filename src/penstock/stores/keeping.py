@@ -106,7 +106,10 @@ def _is_in_log(do: Transaction, session_id: str, home: int, message: int | None)
 
 
 def book_usage(do: Transaction, rows: Sequence[UsageRow], hold: str, *, of_known_only: bool = False) -> None:
-    """Records what requests used. Raises UnknownSession, unless what is `of_known_only` sessions is to be recorded."""
+    """Records what requests used.
+
+    Raises UnknownSession; with `of_known_only`, requests of sessions that are not there any more are left out instead.
+    """
     # In one order for all, so that two processes that book for the same sessions do not wait for each other.
     rows = sorted(rows, key=attrgetter("session"))
     names = () if of_known_only else dict.fromkeys(row.session for row in rows)
@@ -248,7 +251,7 @@ def change_note(
 
 
 def find_note(do: Transaction, name: str, key: str) -> Callable[[], bytes | None]:
-    """Looks up what is kept under that name and key: what it returns gives it, best when the transaction has ended."""
+    """Looks up the note of that name and key; returns a function that gives it, for when the transaction has ended."""
     storable = is_storable(name) and is_storable(key)
     found = do.defer(
         "SELECT value FROM notes WHERE name = ? AND key = ?", *((name, key) if storable else ("", ""))

@@ -55,10 +55,10 @@ class TurnClaim(NamedTuple):
 
 
 def claim_turn(do: Transaction, session_id: str, claim: TurnClaim, words: SqlSpelling) -> Callable[[], bool]:
-    """Claims the turn of a conversation until a moment, or renews it; what it returns says whether another has it.
+    """Claims the turn of a conversation until a moment, or renews it.
 
-    That is to be called when the transaction has ended: then all of it was one round trip, as in the other functions here
-    that return one. Every turn of a hosted conversation waits for them.
+    Returns a function that gives False where another holder has it. Call it when the transaction has ended: then all of it was one
+    round trip, and every turn of a hosted conversation waits for it. So it is with the other functions here that return one.
     """
     known = defer_conversation(do, session_id, words.hold_session)
     claimed = _defer_claim(do, session_id, claim)
@@ -86,7 +86,7 @@ def _defer_claim(do: Transaction, session_id: str, claim: TurnClaim) -> PendingR
 def open_turn(
     do: Transaction, session_id: str, claim: TurnClaim, words: SqlSpelling, delivery: str = ""
 ) -> Callable[[], OpenedTurn | None]:
-    """Claims the turn of a conversation; what it returns tells what a host has to know, None where another has it."""
+    """Claims the turn of a conversation; returns a function that tells what a host has to know, None where another has it."""
     conversation, named = select_conversation(do, session_id)
     session = defer_session(do, session_id, words.hold_session)
     claimed = _defer_claim(do, session_id, claim)
@@ -113,11 +113,10 @@ def open_turn(
 def close_turn(
     do: Transaction, session_id: str, holder: str, now: float, delivery: Delivery | None, words: SqlSpelling
 ) -> Callable[[], Standing | None]:
-    """Ends a turn and settles its delivery, unless messages wait for the turn: what it returns gives None then.
+    """Ends a turn and settles its delivery, unless messages wait for the turn.
 
-    Otherwise that tells where the conversation stands.
-
-    A turn that ran out ends, too: whoever has it by now takes what waits.
+    Returns a function that tells where the conversation stands; None where messages wait, and the turn is kept. A turn
+    that ran out ends, too: its next holder takes what waits.
     """
     conversation, named = select_conversation(do, session_id)
     own = (*named, require_identifier(holder))
@@ -201,7 +200,7 @@ def _list_values(delivery: Delivery, now: float) -> Row:
 
 
 def find_delivery(do: Transaction, session_id: str, name: str) -> Callable[[], Delivery | None]:
-    """Looks up a delivery; what it returns tells what is known of it, None where there was none of that name."""
+    """Looks up a delivery; returns a function that tells what is known of it, None where there was none of that name."""
     conversation, named = select_conversation(do, session_id)
     known = defer_conversation(do, session_id)
     found = do.defer(
