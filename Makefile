@@ -57,9 +57,9 @@ test-clients: $(DEV)
 	@$(BIN)/python -m benchmarks clients --strict --write
 
 # Frameworks that are large, or disagree with our versions, each in a virtual environment of its own: 2.4 GB, some minutes.
-# OpenHands needs Python 3.12 or later; where there is none, it is left out.
+# OpenHands needs Python 3.12 or later; where none runs, it is left out. A command may be there and fail: each is tried.
 INTEGRATIONS := litellm hermes strands llama_index openhands
-PYTHON_openhands := $(firstword $(foreach one,python3.12 python3.13 python3.14,$(shell command -v $(one))) python3.12)
+PYTHON_openhands := $(firstword $(foreach one,python3.12 python3.13 python3.14,$(shell $(one) -c '' 2>/dev/null && echo $(one))) python3.12)
 
 test-integrations: $(INTEGRATIONS:%=.integrations/%/.stamp)
 	@for name in $(INTEGRATIONS); do \
@@ -70,7 +70,7 @@ test-integrations: $(INTEGRATIONS:%=.integrations/%/.stamp)
 
 .integrations/%/.stamp: pyproject.toml requirements.integrations-%.lock
 	@mkdir -p $(@D)
-	@if ! $(or $(PYTHON_$*),$(PYTHON)) --version >/dev/null 2>&1; then touch $@; exit 0; fi; \
+	@if ! $(or $(PYTHON_$*),$(PYTHON)) -c '' >/dev/null 2>&1; then touch $@; exit 0; fi; \
 		echo "Installing what the tests of $* need …"; \
 		$(or $(PYTHON_$*),$(PYTHON)) -m venv $(@D) \
 		&& $(@D)/bin/python -m pip install -qq --disable-pip-version-check -r requirements.integrations-$*.lock \

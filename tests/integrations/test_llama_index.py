@@ -27,12 +27,8 @@ from llama_index.llms.openai_like import OpenAILike
 from pydantic import PrivateAttr
 
 from penstock import open_store
-from penstock.integrations.llama_index import (
-    ChatMessageTranslator,
-    CompactionEvent,
-    PenstockFunctionAgent,
-    PenstockMemory,
-)
+from penstock.integrations.llama_index import CompactionEvent, PenstockFunctionAgent, PenstockMemory
+from penstock.integrations.llama_index_messages import ChatMessageTranslator
 from tests.integrations import long_task as task
 
 TRANSLATOR = ChatMessageTranslator()

@@ -76,6 +76,7 @@ __all__ = [
     "FittedMessages",
     "RecallTool",
     "trace_compaction",
+    "write_options",
 ]
 
 M = TypeVar("M")
@@ -107,6 +108,12 @@ class BridgeOptions(TypedDict, total=False):
     """As `penstock.compress` takes them; `context.engine` chooses the engine."""
     on_receipt: Callable[[Receipt], None]
     """Called with the receipt of each compaction."""
+
+
+def write_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options that can be written as JSON: no open store, no function, and no address with a password."""
+    plain = (str, int, float, dict, type(None))
+    return {name: one for name, one in options.items() if isinstance(one, plain) and "@" not in str(one)}
 
 
 class FittedMessages(NamedTuple, Generic[M]):

@@ -57,13 +57,9 @@ class MessageTranslator(ChatTranslator[BaseMessage]):
 
     def make_message(self, told: ChatMessageParts) -> BaseMessage:
         """Returns a message with an id of its own, marked as LangChain marks summaries."""
-        fresh: dict[str, Any] = {"id": str(uuid.uuid4()), "additional_kwargs": {"lc_source": "summarization"}}
-        if told.role == "tool":
-            return native.ToolMessage(told.content, tool_call_id=told.answers, **fresh)
-        if told.role == "assistant":
-            calls = [{"id": call, "name": tool, "args": args} for call, tool, args in told.calls]
-            return AIMessage(told.content, tool_calls=calls, **fresh)
-        return (native.SystemMessage if told.role == "system" else native.HumanMessage)(told.content, **fresh)
+        (made,) = native.convert_to_messages([told.to_wire()])
+        made.id, made.additional_kwargs = str(uuid.uuid4()), {"lc_source": "summarization"}
+        return made
 
     def rewrite_message(self, original: BaseMessage, content: Any, arguments: dict[str, Any]) -> BaseMessage:
         """Returns a copy; its calls have their new arguments wherever they stand."""

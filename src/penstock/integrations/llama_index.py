@@ -6,9 +6,8 @@
     agent = PenstockFunctionAgent(llm=llm, tools=[*tools, *memory.tools])
     answer = await agent.run("…", memory=memory)
 
-LlamaIndex' own agents keep the calls of a run beside their memory until it ends, so that no memory can compact them there. The
-agent hands each call and its result to the memory at once; else it is LlamaIndex' `FunctionAgent`. Chat engines and other agents
-take the memory alone. A receipt is an event of LlamaIndex' instrumentation.
+LlamaIndex's own agents keep the calls of a run outside their memory until it ends. `PenstockFunctionAgent` puts each call and
+its result into the memory at once. A receipt is an event of LlamaIndex's instrumentation.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Unpack
 
 from llama_index.core.agent.workflow import FunctionAgent
-from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock, ToolCallBlock
+from llama_index.core.base.llms.types import ChatMessage  # noqa: TC002  # a field's type
 from llama_index.core.bridge.pydantic import BaseModel, Field, PrivateAttr, field_serializer
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.events import BaseEvent
@@ -26,20 +25,19 @@ from llama_index.core.memory import BaseMemory
 from llama_index.core.tools import FunctionTool, ToolMetadata
 from llama_index.core.workflow import Context
 
-from penstock.integrations.bridge import Bridge, BridgeOptions
-from penstock.integrations.translators import ChatMessageParts, ChatTranslator, read_text, rewrite_parts
+from penstock.integrations.bridge import Bridge, BridgeOptions, write_options
+from penstock.integrations.llama_index_messages import ChatMessageTranslator
 
 if TYPE_CHECKING:
     from penstock.integrations.bridge import BridgedConversation, RecallTool
 
-__all__ = ["ChatMessageTranslator", "CompactionEvent", "PenstockFunctionAgent", "PenstockMemory"]
+__all__ = ["CompactionEvent", "PenstockFunctionAgent", "PenstockMemory"]
 
 _dispatcher = get_dispatcher(__name__)
-_ROLES = {"developer": "system", "function": "tool", "chatbot": "assistant", "model": "assistant"}
 
 
 class CompactionEvent(BaseEvent):
-    """Tells a handler of LlamaIndex' instrumentation what a compaction did."""
+    """Tells a handler of LlamaIndex's instrumentation what a compaction did."""
 
     receipt: dict[str, Any]
 
@@ -49,40 +47,6 @@ class CompactionEvent(BaseEvent):
         return "PenstockCompactionEvent"
 
 
-class ChatMessageTranslator(ChatTranslator[ChatMessage]):
-    """LlamaIndex' messages, in the Chat Completions dialect."""
-
-    def read_message(self, message: ChatMessage) -> ChatMessageParts:
-        """Returns what the message says; older clients of models list its calls beside the blocks."""
-        role, more = _ROLES.get(message.role.value, message.role.value), message.additional_kwargs
-        inside = [block for block in message.blocks if isinstance(block, ToolCallBlock)]
-        calls: list[Any] = [(one.tool_call_id or "", one.tool_name, one.tool_kwargs) for one in inside]
-        for call in () if calls else more.get("tool_calls") or ():
-            told = call if isinstance(call, dict) else call.model_dump()
-            calls.append((told["id"], told["function"]["name"], told["function"]["arguments"]))
-        content = [written for block in message.blocks for written in _write_block(block)]
-        return ChatMessageParts(
-            role, content or "", calls, more.get("tool_call_id") if role == "tool" else None
-        )
-
-    def make_message(self, told: ChatMessageParts) -> ChatMessage:
-        """Returns a message of text, pictures and calls."""
-        blocks = rewrite_parts((), told.content, _write_block, _make_block)
-        for call, tool, arguments in told.calls:
-            blocks.append(ToolCallBlock(tool_call_id=call, tool_name=tool, tool_kwargs=arguments))
-        more = {} if told.answers is None else {"tool_call_id": told.answers}
-        return ChatMessage(role=told.role, blocks=blocks, additional_kwargs=more)
-
-    def rewrite_message(self, original: ChatMessage, content: Any, arguments: dict[str, Any]) -> ChatMessage:
-        """Returns a copy; blocks that say what they said are those of the original."""
-        blocks = rewrite_parts(original.blocks, content, _write_block, _make_block)
-        for place, block in enumerate(blocks):
-            now = arguments.get(block.tool_call_id or "") if isinstance(block, ToolCallBlock) else None
-            if now is not None and isinstance(block.tool_kwargs, dict) and now != block.tool_kwargs:
-                blocks[place] = block.model_copy(update={"tool_kwargs": now})
-        return original.model_copy(update={"blocks": blocks})
-
-
 class PenstockMemory(BaseMemory):
     """One conversation, in memory or in a store. `get` compacts it where that is due. Serves one run at a time."""
 
@@ -90,7 +54,6 @@ class PenstockMemory(BaseMemory):
     options: dict[str, Any] = Field(default_factory=dict)
     messages: list[ChatMessage] = Field(default_factory=list)
     _bridge: Bridge[ChatMessage] = PrivateAttr()
-    _conversation: BridgedConversation[ChatMessage] = PrivateAttr()
 
     def __init__(
         self, session_id: str | None = None, *, messages: Any = (), **options: Unpack[BridgeOptions]
@@ -99,9 +62,8 @@ class PenstockMemory(BaseMemory):
         options = {**restored, **options}
         super().__init__(session_id=session_id or str(uuid.uuid4()), options=options, messages=list(messages))
         self._bridge = Bridge(ChatMessageTranslator(), "llama-index", options)
-        self._conversation = self._bridge.open(self.session_id)
         if not messages and not self._bridge.in_memory:
-            self.messages = self._conversation.read()
+            self.messages = self.conversation.read()
 
     @classmethod
     def class_name(cls) -> str:
@@ -115,14 +77,13 @@ class PenstockMemory(BaseMemory):
 
     @field_serializer("options")  # type: ignore[untyped-decorator]
     def _write_options(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Returns what can be written. Open stores, addresses with a password and functions are to be given anew."""
-        plain = (str, int, float, dict, type(None))
-        return {name: one for name, one in options.items() if isinstance(one, plain) and "@" not in str(one)}
+        """Returns the options that a saved context restores; the others are to be given anew."""
+        return write_options(options)
 
     @property
     def conversation(self) -> BridgedConversation[ChatMessage]:
         """The conversation behind the memory."""
-        return self._conversation
+        return self._bridge.open(self.session_id)
 
     @property
     def tools(self) -> list[FunctionTool]:
@@ -132,7 +93,7 @@ class PenstockMemory(BaseMemory):
     def get(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:  # noqa: A002, ARG002  # of the base
         """Returns the list to send: the newest handoff and what came since."""
         if self.messages:
-            self.messages, _, receipt = self._conversation.fit(self.messages)
+            self.messages, _, receipt = self.conversation.fit(self.messages)
             if receipt is not None:
                 _dispatcher.event(CompactionEvent(receipt=receipt.to_dict()))
         return list(self.messages)
@@ -169,7 +130,7 @@ class PenstockMemory(BaseMemory):
 
 
 class PenstockFunctionAgent(FunctionAgent):
-    """LlamaIndex' `FunctionAgent`, of which a `PenstockMemory` holds every call and result as soon as it is there."""
+    """A `FunctionAgent` that puts every call and its result into its `PenstockMemory` at once."""
 
     async def take_step(self, ctx: Any, llm_input: list[ChatMessage], tools: Any, memory: BaseMemory) -> Any:
         """Asks the model, with the messages of the memory fitted to its window."""
@@ -187,21 +148,3 @@ class PenstockFunctionAgent(FunctionAgent):
         if isinstance(output.raw, dict) and output.raw.get("usage"):
             conversation.use(output.raw["usage"])
         return output
-
-
-def _write_block(block: Any) -> list[dict[str, Any]]:
-    """Returns what a block says in the content: calls stand beside it, and an empty text says nothing."""
-    match block:
-        case ToolCallBlock() | TextBlock(text=""):
-            return []
-        case TextBlock(text=text):
-            return [{"type": "text", "text": text}]
-        case ImageBlock():
-            data = f"data:{block.image_mimetype};base64,{bytes(block.image or b'').decode()}"
-            return [{"type": "image_url", "image_url": {"url": str(block.url or data)}}]
-    return [{"type": block.block_type, "value": repr(block)}]  # kept with its message, and never read
-
-
-def _make_block(block: dict[str, Any]) -> Any:
-    image = block.get("image_url")
-    return ImageBlock(url=image["url"]) if image else TextBlock(text=read_text(block))

@@ -90,7 +90,8 @@ class PenstockConversationManager(ConversationManager):
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Subscribes to what happens around a model call, and adds the recall tools where they were asked for."""
         super().register_hooks(registry, **kwargs)
-        registry.add_callback(AgentInitializedEvent, self._add_tools)
+        tools = self._bridge.make_tools(self._make_tool)
+        registry.add_callback(AgentInitializedEvent, lambda new: new.agent.tool_registry.process_tools(tools))
         registry.add_callback(BeforeModelCallEvent, self._fit)
         registry.add_callback(AfterModelCallEvent, self._take_usage)
 
@@ -113,9 +114,6 @@ class PenstockConversationManager(ConversationManager):
         self._compacted = list(state.get("messages") or ())
         return list(self._compacted) or None
 
-    def _add_tools(self, event: AgentInitializedEvent) -> None:
-        event.agent.tool_registry.process_tools(self._bridge.make_tools(self._make_tool))
-
     async def _fit(self, event: BeforeModelCallEvent) -> None:
         self._replace(event.agent, await self._open(event.agent).afit(event.agent.messages))
 
@@ -127,9 +125,8 @@ class PenstockConversationManager(ConversationManager):
             agent.messages[:] = fitted.messages
 
     def _take_usage(self, event: AfterModelCallEvent) -> None:
-        answer = event.stop_response
-        if answer is not None and (usage := answer.message.get("metadata", {}).get("usage")):
-            self._open(event.agent).use(usage)
+        if (answer := event.stop_response) is not None:
+            self._open(event.agent).use(answer.message.get("metadata", {}).get("usage"))
 
     def _open(self, agent: Agent) -> BridgedConversation[dict[str, Any]]:
         """Returns the conversation: that of the session, or without one the one that the messages continue."""
