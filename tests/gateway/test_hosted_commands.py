@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hosted_stage import hosted_gateway, run
 from test_hosted_sessions import script
@@ -58,6 +60,9 @@ def test_commands_change_the_conversation_that_they_are_sent_to():
             await client.say(session, "Go on.")
             assert len(hosted.provider.received[-1].messages) < 20
             assert (await command("/undo")).startswith("Undid the last compaction")
+            made, undone = await command("/compress here 1"), await command("/undo")
+            sizes = re.findall(r"[\d,]+(?= tokens| →)", made)
+            assert re.findall(r"[\d,]+(?= tokens| →)", undone) == sizes[::-1]
             await client.say(session, "Go on.")
             assert len(hosted.provider.received[-1].messages) > 20
             assert (await command("/new")).startswith("A new conversation.")

@@ -247,6 +247,13 @@ def test_compactions_pins_and_undo():
             assert "Tell me more of berth 1." in hosted.provider.received[-1].text  # m3, pinned
             _, undone = await client.post(f"/sessions/{session}/undo")
             assert undone["undone"]
+            _, again = await client.post(f"/sessions/{session}/compact", {"keep_exchanges": 1})
+            assert again["tokens_before"] == undone["tokens_after"]  # one scale: that of the whole request
+            _, undone = await client.post(f"/sessions/{session}/undo")
+            assert (undone["tokens_before"], undone["tokens_after"]) == (
+                again["tokens_after"],
+                again["tokens_before"],
+            )
             await client.say(session, "And again?")
             assert len(hosted.provider.received[-1].messages) >= 27
             _, undone = await client.post(f"/sessions/{session}/undo")
@@ -255,6 +262,23 @@ def test_compactions_pins_and_undo():
             assert unpinned["pins"] == []
             status, error = await client.post(f"/sessions/{session}/pins", {"message": "m999"})
             assert (status, error["error"]["type"]) == (404, "unknown_message")
+
+    run(talk())
+
+
+def test_a_wrong_value_is_refused_with_those_that_are_allowed():
+    async def talk():
+        async with hosted_gateway(script()) as hosted:
+            session = await hosted.client.open()
+            status, error = await hosted.client.post(
+                f"/sessions/{session}/approvals", {"id": "a", "reply": "maybe"}
+            )
+            assert (status, error["error"]["type"]) == (400, "invalid_request")
+            assert error["error"]["message"].endswith("; allowed: once, session, no")
+            _, error = await hosted.client.post("/sessions", {"dialect": "gemini"})
+            assert error["error"]["message"].endswith("; allowed: chat, responses, anthropic")
+            _, error = await hosted.client.post(f"/sessions/{session}/approvals", {"id": 5, "reply": "no"})
+            assert "allowed" not in error["error"]["message"]
 
     run(talk())
 

@@ -19,11 +19,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
+from penstock._log import log
 from penstock.conversation.dialects import decode_each, dialect_named
 from penstock.conversation.identity import chain, content_digest, extends
 from penstock.conversation.message import Role
 from penstock.conversation.wire import encode_wire
-from penstock.errors import InputError, PenstockError, ProviderError, StoreConflict, UnknownSession
+from penstock.errors import (
+    InputError,
+    PenstockError,
+    ProviderError,
+    StoreConflict,
+    StoreError,
+    UnknownSession,
+)
 from penstock.gateway.attending import Attended, CompactionRecords
 from penstock.gateway.handoffs import unseal, write_sealed
 from penstock.gateway.inner_turns import keep_turns, read_turns
@@ -209,12 +217,10 @@ class Conversations:
         """Carries out an order on an open conversation."""
         found = self._open.get(order.conversation)
         if found is None:
-            if isinstance(order, TakeUsage):
-                await self._in_thread(self._book, order)
-            return NotOpen()
+            return await self._answer_released(order)
         async with found.line.join():
             if self._open.get(order.conversation) is not found:
-                return NotOpen()
+                return await self._answer_released(order)
             self._open.move_to_end(order.conversation)
             try:
                 match order:
@@ -258,21 +264,32 @@ class Conversations:
                 if self._open.get(order.conversation) is found:
                     self._open.move_to_end(order.conversation)
                     held.append((at, found, order))
+                else:
+                    released.append(order)
             pairs = [(found, order) for _, found, order in held]
             logged = await self._in_thread(_log_together, pairs) if pairs else []
             for (at, found, order), one in zip(held, logged, strict=True):
                 answers[at] = await self._answer_append(found, order, one)
         for order in released:
-            if order.used is not None:
-                await self._in_thread(self._book, order.used)
+            await self._answer_released(order)
         return answers
 
-    def _book(self, order: TakeUsage) -> None:
-        """Books what requests of a conversation used that is not open any more: the provider has billed it."""
+    async def _answer_released(self, order: Order) -> NotOpen:
+        """Answers an order on a conversation that is not open any more. Usage is booked: the provider has billed it."""
+        used = order.used if isinstance(order, Append) else order
+        if isinstance(used, TakeUsage):
+            await self._in_thread(self._book, used)
+        return NotOpen()
+
+    def _book(self, used: TakeUsage) -> None:
         store, now = self._store("full"), time.time()
-        with suppress(UnknownSession):  # deleted, or never kept
-            row = store.tip(order.conversation)
-            store.book_all([price_request(row.id, usage, row.model, at=now) for usage in order.usages])
+        try:
+            row = store.tip(used.conversation)
+            store.book_all([price_request(row.id, usage, row.model, at=now) for usage in used.usages])
+        except UnknownSession:  # deleted, or never kept
+            return
+        except StoreError as error:
+            log.warning("usage of a conversation cannot be booked: %s", error)
 
     async def _answer_append(
         self, found: Attended, order: Append, logged: Appended | Exception

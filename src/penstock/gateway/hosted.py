@@ -15,7 +15,7 @@ import hmac
 import re
 import secrets
 import time
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, get_args, get_origin
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
@@ -44,7 +44,6 @@ from penstock.gateway.hosted_turns import HostedMessage, HostedTurns
 from penstock.gateway.keys import read_store_secret
 from penstock.gateway.requests import read_credential, stricter_store
 from penstock.gateway.side_loop import SideLoop
-from penstock.loop import commands
 from penstock.loop.approvals import ApprovalReply
 from penstock.loop.events import ApprovalAsked, Said, Thought, ToolEnded, ToolStarted
 from penstock.loop.stored_approvals import StoredApprovals
@@ -126,7 +125,7 @@ class _Visit:
         try:
             return msgspec.json.decode(data or b"{}", type=kind), data
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise _invalid(f"the body cannot be used: {error}") from None
+            raise _invalid(f"the body cannot be used: {error}{_list_choices(kind, str(error))}") from None
 
     def number(self, name: str, default: int, most: int) -> int:
         """Returns a number of the query. Raises HostedError."""
@@ -507,12 +506,13 @@ class HostedSessions:
 
     async def _undo(self, visit: _Visit, session_id: str) -> dict[str, Any]:
         async def undo(agent: Agent) -> dict[str, Any]:
-            done = commands.undo(agent)
+            before = agent.context.tokens()
+            undone = agent.context.undo()
             return {
-                "undone": done.undone,
-                "tokens_before": done.tokens_before,
-                "tokens_after": done.tokens_after,
-                "notice": "" if done.undone else "nothing to undo yet",
+                "undone": undone,
+                "tokens_before": before,
+                "tokens_after": agent.context.tokens(),
+                "notice": "" if undone else "nothing to undo yet",
             }
 
         return await self._change(visit, session_id, undo)  # type: ignore[no-any-return]
@@ -618,6 +618,16 @@ def _ignore(_event: AgentEvent) -> None:
 
 def _invalid(message: str) -> HostedError:
     return HostedError(400, "invalid_request", message, "correct the request; /openapi.json describes it")
+
+
+def _list_choices(kind: type[Any], error: str) -> str:
+    """Returns the values that the field which an error names may have, where these are listed: the error does not say them."""
+    name = error.rpartition("`$.")[2].removesuffix("`")
+    for field in msgspec.structs.fields(kind):
+        literals = [one for one in (field.type, *get_args(field.type)) if get_origin(one) is Literal]
+        if field.encode_name == name and literals:
+            return f"; allowed: {', '.join(get_args(literals[0]))}"
+    return ""
 
 
 def _write_cursor(row: ConversationRow) -> str:

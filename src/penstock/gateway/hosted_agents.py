@@ -181,7 +181,8 @@ class HostedAgents:
         return True
 
     async def drop(self, owner: str, conversation: str) -> None:
-        """Keeps the agent of a conversation no longer."""
+        """Keeps nothing of a conversation in memory."""
+        self._books.forget_read(conversation)
         gone = self._kept.pop((owner, conversation), None)
         if gone is not None:
             await gone.agent.context.aclose()

@@ -39,6 +39,8 @@ from penstock.gateway.running import run_in_loop
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
+    from penstock.gateway.orders import Answer
+
 __all__ = ["main"]
 
 _FLUSH_SECONDS = 0.3
@@ -185,7 +187,11 @@ class _Service:
         self._write(write_frame(number, answer))
 
     async def _log_together(self, orders: Sequence[tuple[int, Append]]) -> None:
-        answers = await self._conversations.append_together([order for _, order in orders])
+        answers: Sequence[Answer | Exception]
+        try:
+            answers = await self._conversations.append_together([order for _, order in orders])
+        except Exception as error:  # noqa: BLE001 - as above; those who wait for an answer would wait for ever
+            answers = [error] * len(orders)
         frames = []
         for (number, order), answer in zip(orders, answers, strict=True):
             self._rest(order)

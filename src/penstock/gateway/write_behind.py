@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from penstock._log import log
 from penstock.errors import PenstockError, StoreError
 from penstock.stores.conversations import append_messages, pack_messages
-from penstock.stores.encoding import require_moment
+from penstock.stores.encoding import require_identifier, require_moment, require_price
 from penstock.stores.keeping import book_usage, keep_note
 from penstock.stores.store import Store
 from penstock.stores.turns import close_turn
@@ -158,16 +158,21 @@ class WriteBehindStore(Store):
 
     def book_all(self, rows: Sequence[UsageRow]) -> None:
         """Records what many requests used, with the next `flush`."""
+        for row in rows:  # one that no store can hold would keep all others from being written
+            require_moment(row.at)
+            require_price(row.cost)
         with self._waiting.lock:
             self._waiting.usage += rows
 
     def usage(self, *, session_id: str | None = None, since: float = 0.0) -> Sequence[UsageRow]:
         """Returns what requests used, also what was not written yet."""
-        self.flush()
+        self._flush(with_notes=False)
         return super().usage(session_id=session_id, since=since)
 
     def put_note(self, name: str, key: str, value: bytes, *, session_id: str | None = None) -> None:
         """Keeps something small, with the next `flush`."""
+        for one in (name, key) if session_id is None else (name, key, session_id):  # as in `book_all`
+            require_identifier(one)
         waiting = self._waiting
         with waiting.lock:
             waiting.notes[name, key] = _Note(value, session_id)
@@ -175,17 +180,20 @@ class WriteBehindStore(Store):
 
     def note(self, name: str, key: str) -> bytes | None:
         """Returns what is kept under that name and key, also what was not written yet."""
-        waiting, now = self._waiting, time.monotonic()
+        waiting, now, place = self._waiting, time.monotonic(), (name, key)
         with waiting.lock:
-            waits = waiting.notes.get((name, key))
-            until, known = waiting.read.get((name, key), (0.0, None))
-        if waits is not None or now < until:
-            return known if waits is None else waits.value
+            waits, known = waiting.notes.get(place), waiting.read.get(place)
+        if waits is not None:
+            return waits.value
+        if known is not None and now < known[0]:
+            return known[1]
         found = super().note(name, key)
         with waiting.lock:
-            if len(waiting.read) >= _MOST_READ:
-                waiting.read.clear()
-            waiting.read[name, key] = now + self._fresh_seconds, found
+            # Unless it was written meanwhile: what was found may be older.
+            if place not in waiting.notes and waiting.read.get(place) is known:
+                if len(waiting.read) >= _MOST_READ:
+                    waiting.read.clear()
+                waiting.read[place] = now + self._fresh_seconds, found
         return found
 
     def forget_read(self, conversation: str) -> None:
@@ -196,11 +204,17 @@ class WriteBehindStore(Store):
                 del read[place]
 
     def flush(self) -> None:
-        """Writes what waits. Where the store fails, it goes on waiting, and the log says so."""
+        """Writes what waits. Where the store fails, it goes on waiting, and the log says so.
+
+        Not beside `close_turn`: a note that changes meanwhile could be written in the wrong order.
+        """
+        self._flush(with_notes=True)
+
+    def _flush(self, *, with_notes: bool) -> None:
         waiting = self._waiting
         with waiting.committing:
             with waiting.lock:
-                notes = dict(waiting.notes)
+                notes = dict(waiting.notes) if with_notes else {}
             if not notes and not waiting.usage:
                 return
             try:

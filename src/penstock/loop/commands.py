@@ -69,9 +69,9 @@ async def compress(agent: Agent, argument: str) -> PreparedCompaction | None:
 
 
 def undo(agent: Agent) -> UndoneCompaction:
-    """Undoes the last compaction."""
+    """Undoes the last compaction. The tokens are those of the messages alone, as in the receipt of the compaction."""
     session = agent.session
-    before = count_view_tokens(session.store, session.id)  # as the report of the compaction counts
+    before = count_view_tokens(session.store, session.id)
     undone = agent.context.undo()
     after = count_view_tokens(session.store, agent.session.id)
     return UndoneCompaction(session.row.conversation, undone, before, after)
@@ -99,12 +99,11 @@ async def _compress(agent: Agent, argument: str) -> str:
 
 
 async def _undo(agent: Agent, _argument: str) -> str:
-    newest = agent.session.store.newest_compaction(agent.session.id)
-    undone = undo(agent)
-    if newest is None or not undone.undone:
+    newest, before = agent.session.store.newest_compaction(agent.session.id), agent.context.tokens()
+    if newest is None or not agent.context.undo():
         return "Nothing to undo yet."
     what = "Brought back what was left behind" if newest.is_rewind else "Undid the last compaction"
-    return f"{what}: {undone.tokens_before:,} → {undone.tokens_after:,} tokens."
+    return f"{what}: {before:,} → {agent.context.tokens():,} tokens."
 
 
 async def _new(agent: Agent, _argument: str) -> str:

@@ -72,8 +72,8 @@ __all__ = [
     "list_conversations",
     "list_heads",
     "pack_messages",
+    "read_log_shape",
     "read_positions",
-    "read_shape",
     "read_stretch",
     "show_conversations",
     "update_session",
@@ -457,7 +457,7 @@ def read_stretch(
     return lambda: [_build_entry(row) for page in pages for row in page.rows()]
 
 
-def read_shape(do: Transaction, session_id: str) -> LogShape:
+def read_log_shape(do: Transaction, session_id: str) -> LogShape:
     """Returns the tokens and times of all messages of a log, without a look at what they say."""
     conversation, _ = find_conversation(do, session_id)
     rows: list[Row] = []

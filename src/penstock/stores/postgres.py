@@ -219,9 +219,11 @@ class PostgresDatabase:
         return self._pool.getconn()
 
     def _give_back(self, connection: _Connection) -> None:
-        if not connection.closed:
-            connection.rollback()
-        self._pool.putconn(connection)
+        try:
+            if not connection.closed:
+                connection.rollback()
+        finally:  # one that is lost here would be missing from the pool for good
+            self._pool.putconn(connection)
 
     @contextmanager
     def _hold(self) -> Iterator[_Connection]:

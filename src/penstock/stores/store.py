@@ -41,8 +41,8 @@ from penstock.stores.conversations import (
     list_conversations,
     list_heads,
     pack_messages,
+    read_log_shape,
     read_positions,
-    read_shape,
     read_stretch,
     show_conversations,
     update_session,
@@ -337,7 +337,7 @@ class Store:
     def shape(self, session_id: str) -> LogShape:
         """Returns the tokens and times of all messages of the log, without reading the messages."""
         with self._reading() as do:
-            return read_shape(do, session_id)
+            return read_log_shape(do, session_id)
 
     def log_tokens(self, session_id: str) -> int:
         """Returns what all messages of the log weigh."""

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.conversation.dialects import decode_each, dialect_named
 from penstock.conversation.identity import content_digest
-from penstock.errors import ErrorClass, ErrorKind
+from penstock.errors import ErrorClass, ErrorKind, StoreUnavailable
 from penstock.gateway.conversations import Conversations
 from penstock.gateway.orders import (
     Append,
@@ -32,7 +32,7 @@ from penstock.measure.usage import Usage
 from penstock.sessions.session import Session
 from penstock.sessions.workings import Workings
 from penstock.settings import settings_from
-from penstock.stores.store import open_store
+from penstock.stores.store import Store, open_store
 
 OUTSIDE = Outside(model="claude-sonnet-4-5", system=b'"Be brief."', marked_ttl="5m", max_output_tokens=2_000)
 
@@ -621,6 +621,55 @@ def test_nothing_is_lost_with_a_conversation_that_is_not_open_any_more(settings,
     assert [row.usage for row in booked] == [used] * 4
     assert {row.model for row in booked} == {OUTSIDE.model}
     store.close()
+
+
+def test_usage_that_waited_while_its_conversation_was_let_go_is_booked(settings, url):
+    """The conversation was open when the orders came, and is not any more when their turn comes."""
+    messages = talk(3)
+    used = Usage(input_tokens=70, output_tokens=5)
+
+    async def work(conversations):
+        opened = await conversations.carry_out(opening(messages[:5]))
+        name = opened.conversation
+        report = TakeUsage(conversation=name, usages=(used,), sent_tokens=70)
+        first = Append(conversation=name, length=5, messages=messages[5:7], outside=None)
+        last = Append(conversation=name, length=7, messages=messages[7:9], outside=None, used=report)
+        _, _, told, (logged,) = await asyncio.gather(
+            conversations.carry_out(first),
+            conversations.carry_out(Forget(conversation=name)),
+            conversations.carry_out(report),
+            conversations.append_together([last]),
+        )
+        return name, told, logged
+
+    name, *answers = run(settings, work)
+    assert answers == [NotOpen(), NotOpen()]
+    store = open_store(url)
+    assert [row.usage for row in store.usage(session_id=name)] == [used, used]
+    store.close()
+
+
+def test_usage_that_cannot_be_booked_leaves_no_other_order_without_an_answer(settings, url, monkeypatch):
+    ann, bob = talk(3), talk(3, name="b")
+    used = Usage(input_tokens=70, output_tokens=5)
+
+    def fail(_self, _session_id):
+        raise StoreUnavailable("the store is locked")
+
+    async def work(conversations):
+        first = await conversations.carry_out(opening(ann[:5]))
+        other = await conversations.carry_out(opening(bob[:5], owner="bob"))
+        await conversations.carry_out(Forget(conversation=first.conversation))
+        monkeypatch.setattr(Store, "tip", fail)
+        report = TakeUsage(conversation=first.conversation, usages=(used,), sent_tokens=70)
+        orders = [
+            Append(conversation=first.conversation, length=5, messages=ann[5:9], outside=None, used=report),
+            Append(conversation=other.conversation, length=5, messages=bob[5:9], outside=None),
+        ]
+        told = await conversations.carry_out(report)
+        return told, *await conversations.append_together(orders)
+
+    assert [type(answer) for answer in run(settings, work)] == [NotOpen, NotOpen, Appended]
 
 
 def test_a_message_that_cannot_be_read_fails_without_being_quoted(settings, url):

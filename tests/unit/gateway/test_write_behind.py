@@ -6,14 +6,15 @@ import threading
 import time
 
 import pytest
+from msgspec import structs
 
 from penstock.conversation.dialects import dialect_named
-from penstock.errors import StoreConflict, UnknownSession
+from penstock.errors import StoreConflict, StoreError, UnknownSession
 from penstock.gateway.write_behind import WriteBehindStore
 from penstock.measure.tokens import ByteEstimate
 from penstock.measure.usage import Usage
 from penstock.sessions.appending import prepare_given
-from penstock.stores.store import open_store
+from penstock.stores.store import Store, open_store
 from penstock.stores.values import NewSession, UsageRow
 
 
@@ -151,3 +152,73 @@ def test_books_wait_where_the_store_cannot_be_written(store, url):
         assert impatient.note("n", "other") == b"value"
     impatient.close()
     assert locked.note("n", "other") == b"value"
+
+
+def test_nothing_that_no_store_can_hold_waits_to_be_written(store, url):
+    """It would keep everything else from being written, and every turn from ending."""
+    create(store, "s")
+    used = UsageRow(session="s", at=3.0, model="m", task="turn", usage=Usage(input_tokens=5), cost=None)
+    for name, key, session_id in (("n", "k\0", None), ("n\0", "k", None), ("n", "k", "s\0"), ("n", "", None)):
+        with pytest.raises(StoreError):
+            store.put_note(name, key, b"value", session_id=session_id)
+    for odd in ({"cost": float("nan")}, {"at": float("inf")}):
+        with pytest.raises(StoreError):
+            store.book_all([used, structs.replace(used, **odd)])
+    store.book(used)
+    store.flush()
+    other = open_store(url)
+    assert list(other.usage()) == [used]
+    other.close()
+
+
+def open_turn(store, name):
+    now = time.time()
+    assert store.open_turn(name, "holder", now, now + 8.0) is not None
+
+
+def test_a_note_that_the_end_of_a_turn_writes_stays_the_newest_beside_a_look_at_the_books(url, monkeypatch):
+    """The look at the books is held up before it writes; meanwhile the note changes, and the turn ends."""
+    store = WriteBehindStore.beside(open_store(url))
+    create(store, "s")
+    open_turn(store, "s")
+    store.put_note("n", "s", b"old", session_id="s")
+    store.book(UsageRow(session="s", at=3.0, model="m", task="turn", usage=Usage(input_tokens=5), cost=None))
+    writing, looks, go_on = store.database.writing, threading.Event(), threading.Event()
+
+    def write_late():
+        if threading.current_thread() is looker:
+            looks.set()
+            assert go_on.wait(30)
+        return writing()
+
+    looker = threading.Thread(target=store.usage)
+    monkeypatch.setattr(store.database, "writing", write_late)
+    looker.start()
+    assert looks.wait(30)
+    store.put_note("n", "s", b"new", session_id="s")
+    store.close_turn("s", "holder", time.time())
+    go_on.set()
+    looker.join()
+    other = open_store(url)
+    assert other.note("n", "s") == b"new"
+    assert len(other.usage()) == 1
+    other.close()
+    store.close()
+
+
+def test_a_note_that_is_written_while_it_is_read_is_read_again(url, monkeypatch):
+    store = WriteBehindStore.beside(open_store(url))
+    create(store, "s")
+    read = Store.note
+
+    def read_slowly(self, name, key):
+        found = read(self, name, key)
+        monkeypatch.setattr(Store, "note", read)
+        store.put_note("n", "s", b"new", session_id="s")
+        store.flush()
+        return found
+
+    monkeypatch.setattr(Store, "note", read_slowly)
+    store.note("n", "s")
+    assert store.note("n", "s") == b"new"
+    store.close()
