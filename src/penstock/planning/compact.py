@@ -26,6 +26,7 @@ from penstock.redaction import REDACTED
 from penstock.writing.handoff import SYSTEM_NOTE
 from penstock.writing.verify import check_prose
 from penstock.writing.work import source_of
+from penstock.writing.writer import measure_scarcity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +41,7 @@ __all__ = ["CompactionResult", "compact", "limits_for_target"]
 
 _HEAD_SHARE = 0.08
 _FRESH_SHARE = 0.42
+_FRESH_FOR_WORDS = 0.04  # of it goes to words, where the target is a very small share of the conversation
 _SPENT_OF_THRESHOLD = 0.5  # in a window: a view that is filled further would soon be compacted again
 _TAIL_LEAST = 0.02
 _TAIL_SLOPE = 0.2
@@ -141,7 +143,8 @@ def limits_for_target(
     """Returns the limits for a named target, which bounds the whole list.
 
     With its ceiling the tail takes up to a quarter of what the system prompt leaves, less where the target is
-    a small share of the conversation: there its tokens keep more as excerpts.
+    a small share of the conversation: there its tokens keep more as excerpts. Unanswered results give up some of theirs
+    there, too: a few lines of them less cost less than what the agent concluded.
     """
     system_end = count_leading_system(transcript.messages)
     system = sum(transcript.tokens[:system_end])
@@ -153,7 +156,7 @@ def limits_for_target(
         tail_tokens=int(room * share),
         tail_ceiling_tokens=int(room * share * 1.5),
         head_tokens=int(room * _HEAD_SHARE),
-        fresh_tokens=int(room * _FRESH_SHARE),
+        fresh_tokens=int(room * (_FRESH_SHARE - _FRESH_FOR_WORDS * measure_scarcity(room, rest))),
         handoff_tokens=room,
         protect_first_n=settings.protect_first_n,
         protect_last_n=settings.protect_last_n,

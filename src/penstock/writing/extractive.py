@@ -35,7 +35,7 @@ from penstock.writing.telling import Teller, share_out
 from penstock.writing.transcript import MODEL, WRITTEN_BY
 from penstock.writing.values import parts_of_paths
 from penstock.writing.verify import Checked, Verified, strike_unknown
-from penstock.writing.writer import HandoffText
+from penstock.writing.writer import HandoffText, measure_scarcity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,6 +56,7 @@ _LONGEST_REQUEST = 1_500  # characters of one older user message that are quoted
 _LAST_WORDS = 600  # characters at the end of a text, in which its last sentence is looked for
 _REFILLS = 2
 _LAST_TEXTS = 8
+_MORE_OWN = 0.04  # of the room for excerpts, where it is a very small share of the conversation
 _ASKED_SHARE = 0.05  # of the room: lines that the request names in plain words
 _THING_SHARE = 0.0125  # for each thing that it asks for, where that is more
 _MOST_ASKED_SHARE = 0.07
@@ -253,7 +254,7 @@ class ExtractiveWriter:
         said[:] = False
         said[self._last_words(shut)] = True
         worth = self._weigh_said(said)
-        own = choice.tokens + int(left * self._aims.own_share)
+        own = choice.tokens + int(left * self._own_share(room))
         choice.take([number for number in self._find_offer(beside) if allowed[number]], own)
         choice.fill(said & allowed, own, worth)
         previous = allowed & self._are_voiced(Voice.SUMMARY)[index.source_of]
@@ -316,6 +317,17 @@ class ExtractiveWriter:
         for source in said[np.isin(index.message_of_source[said], newest) & ~shut[said]][::-1].tolist():
             wanted += range(index.first_excerpt[source], index.first_excerpt[source + 1])
         return wanted
+
+    def _own_share(self, room: int) -> float:
+        """Returns the part of the room for excerpts that goes to what the agent said last.
+
+        The smaller a handoff is against its conversation, the less of the older values it can hold anyway, and the more it
+        matters that the thread is not lost. Where tools answer in data, the agent mostly repeats what they answered.
+        """
+        share = self._aims.own_share
+        if share and not answers_in_data(self._transcript.index):
+            share += _MORE_OWN * measure_scarcity(room, self._transcript.total_tokens)
+        return share
 
     def _weigh_said(self, said: Flags) -> NDArray[np.float32]:
         """Returns what each excerpt is worth as a sentence that was said.

@@ -31,10 +31,24 @@ if TYPE_CHECKING:
     Importance: TypeAlias = Callable[[Index, Live, NDArray[np.int64]], NDArray[np.float32]]
     MakeWriter: TypeAlias = Callable[["HandoffMaterial"], "HandoffWriter"]
 
-__all__ = ["PROSE_SHARE", "HandoffAims", "HandoffMaterial", "HandoffText", "HandoffWriter", "Surroundings"]
+__all__ = [
+    "PROSE_SHARE",
+    "HandoffAims",
+    "HandoffMaterial",
+    "HandoffText",
+    "HandoffWriter",
+    "Surroundings",
+    "measure_scarcity",
+]
 
 
+_AMPLE_SHARE = 0.1  # of a conversation's tokens
 PROSE_SHARE = 0.35  # of a handoff: what a model may write; the rest is facts, in the conversation's own words
+
+
+def measure_scarcity(room: int, conversation: int) -> float:
+    """Returns how little the room is against a conversation of so many tokens: 0 from a tenth of it on, 1 for none at all."""
+    return max(0.0, 1.0 - room / (_AMPLE_SHARE * max(1, conversation)))
 
 
 class HandoffAims(msgspec.Struct, frozen=True, eq=False):
@@ -45,7 +59,7 @@ class HandoffAims(msgspec.Struct, frozen=True, eq=False):
     people_share: float = 0.22
     """The part of the room for excerpts that goes to what people said last, before coverage decides."""
     own_share: float = 0.15
-    """The part of that room that goes to what the agent said last."""
+    """The part of that room that goes to what the agent said last; more where the room is scarce."""
     request_share: float = 0.0
     """The part of the handoff that quotes the live request, where it gives way itself. With 0 it stands behind the
     handoff, and is quoted in short, with the goal."""

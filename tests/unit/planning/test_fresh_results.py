@@ -10,8 +10,11 @@ from tests.strategies.writers import Call, Turn, write
 import penstock
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.message import Text, ToolResult
+from penstock.engine.compress import new_notebook
 from penstock.measure.tokens import tokenizer_for
+from penstock.planning.compact import limits_for_target
 from penstock.planning.plan import Fate
+from penstock.settings import Settings
 
 pytestmark = pytest.mark.sampled(4)  # each of its cases is long
 
@@ -198,3 +201,19 @@ def test_what_is_told_says_how_it_ended_and_where_it_stands_and_nothing_of_the_c
     wires = conversation(dialect, log(600, "error: the disk is full") + "\nexit code: 3")
     told = results_in(dialect, compress(dialect, wires, 1_500).messages)[-1]
     assert re.match(r"\[part of m\d+, exit 3\]\n", told)
+
+
+def test_they_get_a_little_less_of_a_target_that_is_a_very_small_share_of_the_conversation():
+    settings = Settings()
+    transcript = (
+        new_notebook(None, settings).open(conversation("chat", log(600)), DIALECTS["chat"]).transcript
+    )
+
+    def share(target):
+        limits = limits_for_target(transcript, target, settings.compression)
+        room = target - sum(transcript.tokens[:1])  # but for the system prompt
+        return limits.fresh_tokens / room
+
+    assert share(transcript.total_tokens // 50) < share(transcript.total_tokens // 20) - 0.005
+    assert share(transcript.total_tokens // 5) == pytest.approx(0.42, abs=0.001)
+    assert share(transcript.total_tokens // 50) > 0.38

@@ -143,6 +143,27 @@ def test_the_last_words_of_the_agent_stay_together():
     assert "Thank you" not in quoted
 
 
+def test_the_smaller_a_handoff_is_against_its_conversation_the_more_of_it_is_what_the_agent_said_last():
+    said = [
+        f"The {a} depends on the {b}, so that it has to move first." for a in NUMBERED for b in NUMBERED[:3]
+    ]
+
+    def count_quoted(parts):
+        messages = []
+        for n in range(parts):
+            rows = "\n".join(f"row_{n}_{row} took {row * 7} ms on host-{n % 4}" for row in range(60))
+            messages += [{"role": "user", "content": f"Now part {n} of the importer."}]
+            messages += call(f"c{n}", "terminal", rows, command=f"python -m importer --part {n}")
+            messages += [{"role": "assistant", "content": "Done."}]
+        for first in range(0, len(said), 15):
+            texts = " ".join(said[first : first + 15])
+            messages += [{"role": "user", "content": "Go on."}, {"role": "assistant", "content": texts}]
+        text = penstock.handoff([*messages, {"role": "user", "content": "Now do it."}], tokens=900)
+        return sum(sentence in str(text) for sentence in said)
+
+    assert count_quoted(80) > count_quoted(4)
+
+
 def test_the_next_handoff_carries_what_still_holds():
     first = compress([*WORK, *reading(0, 30)])
     found = sections(compress([*first, *reading(30, 60)]))
