@@ -77,7 +77,7 @@ def _beside(options: Options) -> Table:
     remark = (
         f"The sessions of the table before, to {100 * SHARE:.0f} % of their tokens: at once, and in eight portions with a "
         "compaction after each, to the same size. In the second case what is told of the first portions was chosen "
-        "before anybody knew what would be asked in the end."
+        "before it was known what would be asked in the end."
     )
     columns = ("session, compactions, engine", "cases", "recall", "ctx", "far", "over budget", "legal")
     return Table("engines", "Both engines on generated sessions", columns, rows, remark)

@@ -248,7 +248,7 @@ class ContextCompressor(ContextEngine):
         *,
         target_tokens: int | None = None,
     ) -> Compressed:
-        """Compresses, and says what was done. `current_tokens` is what the whole request takes, where known."""
+        """Compresses, and reports what was done. `current_tokens` is the size of the whole request, if known."""
         trigger = self._find_trigger(focus_topic, target_tokens)
         result = self._prepare(messages, focus_topic, target_tokens=target_tokens, trigger=trigger)
         self._finish(result, trigger, current_tokens)
@@ -262,7 +262,7 @@ class ContextCompressor(ContextEngine):
         *,
         target_tokens: int | None = None,
     ) -> Compressed:
-        """As `compact`, without blocking the event loop. Cancelling it stops a model that is being asked."""
+        """As `compact`, without blocking the event loop. Cancelling it stops a request to a model."""
         trigger = self._find_trigger(focus_topic, target_tokens)
         request = msgspec.structs.replace(self._request(focus_topic, target_tokens), trigger=trigger)
         result = await self._compact_beside(messages, request)

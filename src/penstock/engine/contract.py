@@ -143,7 +143,7 @@ class ContextEngine(ABC):
 
     @abstractmethod
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
-        """Returns True where it is time to compress; without a number, by the last reported prompt tokens."""
+        """Returns True if it is time to compress; without a number, by the last reported prompt tokens."""
 
     @abstractmethod
     def compress(
@@ -152,34 +152,34 @@ class ContextEngine(ABC):
         current_tokens: int | None = None,
         focus_topic: str | None = None,
     ) -> list[Any]:
-        """Returns a smaller list, or the same messages where there is nothing to do.
+        """Returns a smaller list, or the same messages if there is nothing to do.
 
         The newest hosts pass two more, by name, to an engine whose method takes them: `force` where a person asks for it, so
         that what holds the engine back does not count, and `memory_context`, what the host's memory knows.
         """
 
     def should_compress_preflight(self, messages: Sequence[Any]) -> bool:
-        """Returns True where a request with these messages should be compressed before it is sent."""
+        """Returns True if a request with these messages should be compressed before it is sent."""
         return False
 
     def should_compress_info(self, prompt_tokens: int | None = None) -> tuple[bool, str | None]:
-        """Returns what `should_compress` does, and for a person the reason why a compaction that is due has to wait."""
+        """Returns the answer of `should_compress`, and for the user the reason if a compaction is due but has to wait."""
         return self.should_compress(prompt_tokens), None
 
     def select_context(self, request_messages: Sequence[Any], **context: Any) -> list[Any] | None:
-        """Returns other messages for this one request; None leaves it as it is. What is returned is not kept.
+        """Returns other messages for this one request, which are not kept; None leaves the request as it is.
 
         The host may name `conversation_messages`, `incoming_message` and `budget_tokens`.
         """
         return None
 
     def on_turn_complete(self, messages: Sequence[Any], usage: Any = None, **context: Any) -> None:
-        """A turn has ended. `usage` is what its last response reported, None where there was none."""
+        """A turn has ended. `usage` is what its last response reported, or None."""
 
     def prune_tool_results_only(
         self, messages: Sequence[Any], current_tokens: int | None = None
     ) -> tuple[Sequence[Any], int]:
-        """Returns the messages with old tool results shortened, and how many were; the list that was given where none was.
+        """Returns the messages with old tool results shortened, and their number; the given list if there were none.
 
         Shortening what a provider holds in its cache costs more than it saves before the threshold is reached, so the
         built-in engines leave results to `compress`.
@@ -187,7 +187,7 @@ class ContextEngine(ABC):
         return messages, 0
 
     def has_content_to_compress(self, messages: Sequence[Any]) -> bool:
-        """Returns True where a compression of these messages could do anything."""
+        """Returns True if a compression of these messages could change anything."""
         return True
 
     @property
@@ -199,7 +199,7 @@ class ContextEngine(ABC):
         """A session begins or is resumed."""
 
     def on_session_end(self, session_id: str, messages: Sequence[Any]) -> None:
-        """A session really ends; a compaction is no end."""
+        """A session really ends, which a compaction does not do."""
 
     def on_session_reset(self) -> None:
         """The host starts over: forget the conversation, keep the model."""
@@ -207,7 +207,7 @@ class ContextEngine(ABC):
         self.compression_count = 0
 
     def on_session_switch(self, old_id: str, new_id: str, reason: str) -> None:
-        """A session goes on under another id, after a compaction or a branch."""
+        """A session continues under another id, after a compaction or a branch."""
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
         """Tools that the host should offer to the model on the engine's behalf."""
@@ -238,6 +238,6 @@ class ContextEngine(ABC):
         provider: str = "",
         api_mode: str = "",
     ) -> None:
-        """The host switched to another model. `api_mode` is how it is spoken to, in the host's words."""
+        """The host switched to another model. `api_mode` is the host's name for the API in use."""
         self.context_length = context_length
         self.threshold_tokens = int(context_length * self.threshold_percent)

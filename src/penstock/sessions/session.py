@@ -105,7 +105,7 @@ class Session:
         title: str = "",
         settings: Settings | Mapping[str, Any] | None = None,
     ) -> Self:
-        """Returns a new conversation. First deletes from the store what is due by `store.retention_days` of the settings."""
+        """Returns a new conversation. First deletes conversations that have expired by `store.retention_days`."""
         dialect_named(dialect)
         honour_retention(require_store(store), read_settings(settings), time.time())
         new = NewSession(id=new_session_id(), at=time.time(), dialect=dialect, model=model, title=title)
@@ -115,7 +115,7 @@ class Session:
     def resume(
         cls, store: Store, session_id: str, settings: Settings | Mapping[str, Any] | None = None
     ) -> Self:
-        """Returns the conversation of a session, at its tip. Raises UnknownSession, also where it was due for deletion."""
+        """Returns the conversation of a session, at its tip. Raises UnknownSession, also for one that has expired."""
         honour_retention(require_store(store), read_settings(settings), time.time())
         return cls(store, store.tip(str(session_id)), settings)
 
@@ -160,11 +160,11 @@ class Session:
         return self.workings.keep_results(messages)
 
     def refresh(self) -> None:
-        """Goes to where the conversation stands now, whichever process has written to it."""
+        """Catches up with the store, whichever process has written to the conversation."""
         self.workings.refresh()
 
     def view(self) -> list[Any]:
-        """Returns the messages to send to the model: the newest compaction's view and all that was logged after it.
+        """Returns the messages to send to the model: the newest compaction's view and everything logged after it.
 
         Where the log is broken, as a killed process leaves it, the view is not: a call that never got its result has a
         stub, a result without a call is left out. Calls at the very end may still run and stay as they are.
@@ -172,7 +172,7 @@ class Session:
         return [message.wire for message in self.workings.read_standing().view.mend()]
 
     def view_bytes(self) -> list[bytes]:
-        """Returns the messages of `view` as JSON, each that the view keeps with the bytes that it was appended with.
+        """Returns the messages of `view` as JSON; kept messages have the bytes with which they were appended.
 
         A message that was appended as an object has the bytes that it was logged with, which never change; so have
         handoffs and stubs, which are ours. A provider's cache of the conversation so far therefore holds.
@@ -190,7 +190,7 @@ class Session:
         summariser: Any = None,
         trigger: Trigger = Trigger.MANUAL,
     ) -> Compressed:
-        """Compacts the view and commits it. Nothing is committed where there is nothing to do. `trigger` is the occasion.
+        """Compacts the view and commits it, unless there is nothing to do. `trigger` is the occasion.
 
         Raises what `penstock.compress` raises, and StoreConflict where another process has compacted the same view
         meanwhile: that compaction stands, and this one is discarded.
@@ -218,7 +218,7 @@ class Session:
         summariser: Any = None,
         trigger: Trigger = Trigger.MANUAL,
     ) -> Compressed:
-        """As `compact`, without blocking the event loop. Where it is cancelled, nothing is committed."""
+        """As `compact`, without blocking the event loop. If it is cancelled, nothing is committed."""
         standing = await in_thread(self.workings.read_standing, with_pins=True)
         request = CompressRequest(
             target_tokens=target_tokens,
@@ -255,7 +255,7 @@ class Session:
         return await summarise_list(wires, request, writer, self.workings.notebook)
 
     def rewind(self, n: int = 1) -> list[Any]:
-        """Takes the last `n` messages out of the view; returns them, in their order, or all where there are fewer.
+        """Takes the last `n` messages out of the view, or all if there are fewer; returns them in their order.
 
         The log keeps them, and `undo` brings them back. Where the newest compaction summarised some of them, the view is
         again the one that it had before. A call whose result is taken out stands at the end of the view, open. Raises
@@ -281,11 +281,11 @@ class Session:
         return gone
 
     def clear(self) -> None:
-        """Empties the view: the next message is the first that a model is sent. The log keeps all, and `undo` brings it back."""
+        """Empties the view: the next message is the first one sent to the model. The log keeps all; `undo` restores it."""
         self.rewind(max(1, len(self)))
 
     def undo(self) -> bool:
-        """Takes the newest compaction, rewind or clearing back; returns False where there is none."""
+        """Takes back the newest compaction, rewind or clearing; returns False if there is none."""
         self.workings.forget_report()
         undone = self.store.undo(self.id, time.time())
         if undone is not None:
@@ -293,7 +293,7 @@ class Session:
         return undone is not None
 
     def receipts(self) -> list[Receipt]:
-        """Returns the receipts of the compactions in force, oldest first, each with what the turns since tell of it.
+        """Returns the receipts of the compactions in force, oldest first, each with its quality as later turns show it.
 
         Receipts that another version of Penstock wrote in another form are left out.
         """
@@ -302,7 +302,7 @@ class Session:
         return [receipt for receipt in found if receipt is not None]
 
     def branch(self, upto: str | None = None, *, title: str = "") -> Session:
-        """Returns another conversation that shares this one's log up to a handle (all of it where none is given).
+        """Returns another conversation that shares this one's log up to a handle, or all of it.
 
         It begins with the view that this one has there: a compaction that lies within what is shared is taken over, and
         so are pins.
@@ -350,7 +350,7 @@ class Session:
         self.store.pin(self.id, self._position(handle), pinned=False)
 
     def original(self, handle: str) -> Any:
-        """Returns the message with that handle, as it was appended; of a stored result, a summary or a node, its text.
+        """Returns the message with that handle, as it was appended, or the text of a stored result, a summary or a node.
 
         For "handoff" it is the list of all messages that the handoff in the view stands for. Raises UnknownHandle.
         """
@@ -362,14 +362,14 @@ class Session:
         return parse_json(self._entry(handle).raw)
 
     def search(self, query: str, *, hits: int = 10, characters: int = 1_200) -> list[Finding]:
-        """Returns the best findings in the log, its summaries and its stored results, but for what stands in the view.
+        """Returns the best findings in the log, its summaries and its stored results, except for messages in the view.
 
         `query` may be a few words, or the live request with what came before it. Excerpts are redacted.
         """
         return list(self.history.search(query, Wish(hits=hits, characters=characters)))
 
     def entities(self, name: str = EVERYTHING) -> list[EntityState]:
-        """Returns what is known now of the files, commands, records and people that a name means, the newest first.
+        """Returns the last known state of the files, commands, records and people that a name refers to, newest first.
 
         A path or its end, a command or words of it, an id, a person, a kind such as "file"; by default all of them. Each
         has its last state and the handle of the message where that stands. What is returned is redacted.
@@ -386,28 +386,28 @@ class Session:
         return history
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
-        """Returns the recall tools, in the format of OpenAI's function tools: for the requests of an agent that may use them."""
+        """Returns the schemas of the recall tools, in OpenAI's format, for the requests of an agent."""
         return tool_schemas()
 
     def handle_tool_call(self, name: str, args: Any, *, tokens: int = 4_000) -> str:
-        """Returns the answer of a recall tool as JSON of at most so many tokens, whatever a model sent as arguments."""
+        """Returns the answer of a recall tool as JSON of at most `tokens` tokens, whatever arguments the model sent."""
         budget = Budget(self.workings.notebook.tokenizer.count, tokens)
         return answer(self.history, name, args, budget, redact=self.workings.notebook.redactor.redact)
 
     @property
     def window(self) -> Window:
-        """The window of the session's model, and how it is known."""
+        """The window of the session's model, and its source."""
         return self.workings.window
 
     def estimate(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
-        """Returns the tokens that the provider would report for a request with the present view, and with these tools.
+        """Returns the tokens that the provider would report for a request with the present view and these tools.
 
         What it reported last counts, with what came since; before that, our own count, as far as it was seen to be off.
         """
         return self.workings.expect_tokens(self.count(tools=tools, system=system))
 
     def count(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
-        """Returns the tokens of that request as we count them.
+        """Returns the tokens of that request by our own count.
 
         The view is counted whole once, and again after a compaction or an undo; else what was logged since is added.
         """
@@ -421,7 +421,7 @@ class Session:
         model: str = "",
         task: str = TURN_TASK,
     ) -> UsageRow:
-        """Books what a request used and cost, and learns from it how the provider counts; returns what was booked.
+        """Records what a request used and cost, and learns from it how the provider counts; returns the record.
 
         `usage` is what the provider reported, in any shape, as a dict or as its SDK's object. `counted_tokens` is what `count` gave for that request, where
         it was one of the present view. `model` is the one that answered, where it is not the session's.
@@ -432,7 +432,7 @@ class Session:
         return row
 
     def learn_window(self, failure: ErrorClass) -> bool:
-        """Keeps the window that a provider's error states for the session's model; False where it states none.
+        """Keeps the window that a provider's error states for the session's model; returns False if it states none.
 
         `penstock.classify_error` reads errors.
         """

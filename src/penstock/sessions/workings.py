@@ -92,11 +92,11 @@ class Workings:
 
     @property
     def window(self) -> Window:
-        """The window of the session's model, and how it is known."""
+        """The window of the session's model, and its source."""
         return self.meter.window(self.settings.model.window_of(self.row.model), self.listed_window)
 
     def refresh(self) -> None:
-        """Goes to where the conversation stands now, whichever process has written to it."""
+        """Catches up with the store, whichever process has written to the conversation."""
         self.go_to(self.store.tip(self.row.id), self.store.standing(self.row.id))
 
     def go_to(self, row: SessionRow, standing: Standing) -> None:
