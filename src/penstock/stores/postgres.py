@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 import selectors
+import time
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from weakref import WeakKeyDictionary
 
 from penstock.errors import SettingsError, StoreConflict, StoreError, StoreUnavailable, name_install
 from penstock.stores.database import SqlSpelling
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["PostgresDatabase"]
 
 _CONNECTIONS = 8
+_TRUSTED_SECONDS = 30.0  # of idleness: routers and balancers forget connections that are idle for minutes
 # Any numbers that other programs are unlikely to use.
 _SCHEMA_LOCK, _INDEX_LOCK = 5_067_011_734, 5_067_011_735
 _SECRETS = frozenset(("password", "sslpassword"))
@@ -113,6 +116,7 @@ class PostgresDatabase:
                 "the address of the PostgreSQL store cannot be parsed; use postgresql://user:password@host:5432/name, "
                 "and escape special characters in it (%40 for @, %2F for /, %3F for ?, %25 for %)"
             ) from None
+        self._used: WeakKeyDictionary[_Connection, float] = WeakKeyDictionary()  # when each was used last
         self._pool = psycopg_pool.ConnectionPool(
             url,
             min_size=1,
@@ -121,6 +125,7 @@ class PostgresDatabase:
             reconnect_timeout=wait_seconds,
             open=False,
             configure=self._configure,
+            check=self._require_alive,
             kwargs={"autocommit": True, "connect_timeout": max(2, round(wait_seconds))},
         )
         self._check_it_answers(url)
@@ -182,7 +187,7 @@ class PostgresDatabase:
                 raise
             finally:
                 if transaction.connection is not None:
-                    self._pool.putconn(transaction.connection)
+                    self._put(transaction.connection)
 
     def begin(
         self, begin: str, statements: Sequence[_Statement], *, ends: bool, again: bool = True
@@ -191,7 +196,7 @@ class PostgresDatabase:
 
         A connection that was lost while it was idle is replaced unseen, unless something may have been committed over it.
         """
-        connection = self._take_alive()
+        connection = self._pool.getconn()
         try:
             _send(connection, statements, begin, ends=ends)
         except psycopg.OperationalError:
@@ -199,7 +204,7 @@ class PostgresDatabase:
             if in_doubt or not (connection.closed and again):
                 self._give_back(connection)
                 raise
-            self._pool.putconn(connection)
+            self._put(connection)
         except BaseException:
             self._give_back(connection)
             raise
@@ -208,22 +213,28 @@ class PostgresDatabase:
         self._pool.check()  # the others were lost with it
         return self.begin(begin, statements, ends=ends, again=False)
 
-    def _take_alive(self) -> _Connection:
-        """Returns a connection on which nothing waits to be read: an idle one hears only that it is being closed."""
-        connection = self._pool.getconn()
-        if not (connection.closed or _has_input(connection)):
-            return connection
-        connection.close()
-        self._pool.putconn(connection)
-        self._pool.check()
-        return self._pool.getconn()
+    def _require_alive(self, connection: _Connection) -> None:
+        """Raises OperationalError for a connection that was lost while it was idle: the pool takes another one.
+
+        An idle connection hears only that it is being closed. Where something in between has forgotten it, it hears nothing,
+        so one that was idle for long is asked: lost with a whole transaction on it, it would leave in doubt what was committed.
+        """
+        if _has_input(connection):
+            connection.close()
+            raise psycopg.OperationalError("the connection was closed while it was idle")
+        if time.monotonic() - self._used.get(connection, 0.0) > _TRUSTED_SECONDS:
+            psycopg_pool.ConnectionPool.check_connection(connection)
 
     def _give_back(self, connection: _Connection) -> None:
         try:
             if not connection.closed:
                 connection.rollback()
         finally:  # one that is lost here would be missing from the pool for good
-            self._pool.putconn(connection)
+            self._put(connection)
+
+    def _put(self, connection: _Connection) -> None:
+        self._used[connection] = time.monotonic()
+        self._pool.putconn(connection)
 
     @contextmanager
     def _hold(self) -> Iterator[_Connection]:
@@ -231,7 +242,7 @@ class PostgresDatabase:
         try:
             yield connection
         finally:
-            self._pool.putconn(connection)
+            self._put(connection)
 
     @contextmanager
     def _map_errors(self) -> Iterator[None]:
@@ -241,6 +252,7 @@ class PostgresDatabase:
             raise self._as_store_error(error) from None  # the chain would show what the text must not
 
     def _configure(self, connection: _Connection) -> None:
+        self._used[connection] = time.monotonic()
         milliseconds = max(1, round(1_000 * self._wait_seconds))
         connection.execute(f"SET lock_timeout = {milliseconds}")
         connection.execute("SET synchronous_commit = on")

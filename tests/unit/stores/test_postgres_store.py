@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 import re
+import socket
 import subprocess
 import sys
 import threading
 import uuid
-from urllib.parse import urlsplit
+from contextlib import suppress
+from urllib.parse import parse_qs, urlsplit
 
 import psycopg
 import pytest
 from store_rows import add, rows
 
 from penstock.errors import SettingsError, StoreError, StoreUnavailable
+from penstock.stores import postgres
 from penstock.stores.postgres import PostgresDatabase, _split_password, _translate
 from penstock.stores.store import open_store
 from penstock.stores.values import NewSession
@@ -189,3 +192,54 @@ def test_a_conversation_is_deleted_though_somebody_holds_the_index(postgres_url,
     assert rows(store, "SELECT count(*) FROM removed") == [(0,)]
     assert not store.faults()
     store.close()
+
+
+class ForgetfulRouter:
+    """A router in front of the server. After `forget`, it ends the connections that it had as soon as something is sent."""
+
+    def __init__(self, postgres_url):
+        self._server = f"{parse_qs(urlsplit(postgres_url).query)['host'][0]}/.s.PGSQL.5432"
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._open, self._forgotten = [], set()
+        host, port = self._listening.getsockname()
+        self.url = re.sub(r"host=[^&]*", f"host={host}&port={port}&sslmode=disable", postgres_url)
+
+    def __enter__(self):
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        for one in (self._listening, *self._open):
+            one.close()
+
+    def forget(self):
+        self._forgotten.update(self._open)
+
+    def _accept(self):
+        with suppress(OSError):  # closed: the test has ended
+            while True:
+                client, _ = self._listening.accept()
+                server = socket.socket(socket.AF_UNIX)
+                server.connect(self._server)
+                self._open += [client, server]
+                for ends in ((client, server), (server, client)):
+                    threading.Thread(target=self._pass_on, args=ends, daemon=True).start()
+
+    def _pass_on(self, source, target):
+        with suppress(OSError):
+            while (data := source.recv(65_536)) and source not in self._forgotten:
+                target.sendall(data)
+            for one in (source, target):
+                one.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_connection_that_was_forgotten_while_it_was_idle_is_replaced_unseen(postgres_url, monkeypatch):
+    """Also by a write of one round trip, of which nobody could say afterwards whether it was committed."""
+    with ForgetfulRouter(postgres_url) as router:
+        store = open_store(router.url)
+        store.put_note("n", "before", b"value")
+        monkeypatch.setattr(postgres, "_TRUSTED_SECONDS", 0.0)
+        router.forget()
+        store.put_note("n", "after", b"value")
+        assert store.note("n", "after") == b"value"
+        store.close()
