@@ -17,18 +17,23 @@ from __future__ import annotations
 
 import heapq
 import math
-from bisect import bisect_left, bisect_right
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
-from penstock.recall.fragments import FRAGMENT_CHARACTERS, Origin, cut_fragments, score_fragments
+from penstock.recall.fragments import (
+    FRAGMENT_CHARACTERS,
+    Origin,
+    cut_fragments,
+    find_vocabulary,
+    score_fragments,
+)
 from penstock.recall.passages import make_readable
 from penstock.recall.query import Statistics
 from penstock.recall.talk import Spoken, holds_word, is_talk, score_talk
-from penstock.recall.terms import find_terms
 from penstock.writing.reading import Speaker
 
 if TYPE_CHECKING:
@@ -37,19 +42,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.recall.embedding import Meaning
-    from penstock.recall.fragments import Fragment
+    from penstock.recall.fragments import FragmentTable
     from penstock.recall.query import Query
     from penstock.recall.talk import TalkQuery
 
 __all__ = [
     "Candidate",
-    "Cues",
     "Hit",
     "Wish",
     "choose_passages",
     "choose_terms",
     "draw_excerpt",
     "rank",
+    "weigh_cues",
 ]
 
 MOST_CANDIDATES = 200
@@ -84,6 +89,9 @@ _LABEL = (1.0, 0.65, 0.45, 0.3, 0.2)  # of the words before a value, the nearest
 _MOST_LABELLED = 2.0
 _STRONGEST = 5  # the strongest words of a query together are one full label
 _LONGEST_ECHO = 5  # words
+_MOST_CROWDED = MOST_FRAGMENTS  # values in a fragment, as far as it is counted
+
+_LOGARITHMS = np.array([-math.inf, *map(math.log, range(1, MOST_FRAGMENTS + 2))])  # of counts
 
 _GAP = "\n…\n"
 _OVERHEAD = 30  # characters added to each length, or the shortest fragment would always come first
@@ -177,24 +185,22 @@ def rank(
         if meaning is None and _count_wanted(query) <= _FEW_WORDS:
             is_asked = partial(holds_word, talk, query)
         return _pick_messages(spoken, scores, query, wish, is_asked)
-    fragments = cut_fragments((candidate.origin, candidate.text) for candidate in ordered)
-    scores = score_fragments(query, fragments, statistics)
-    if meaning is not None and fragments:
-        scores = scores + _score_meaning(query, fragments, statistics, meaning, float(scores.max()))
+    table = cut_fragments(((one.origin, one.text) for one in ordered), find_vocabulary())
+    scores = score_fragments(query, table, statistics)
+    if meaning is not None and len(table):
+        scores = scores + _score_meaning(query, table, statistics, meaning, float(scores.max()))
     if not len(scores) or scores.max() <= 0.0:
         return []
     best = np.sort(np.argsort(-scores, kind="stable")[:MOST_FRAGMENTS])
-    fragments, scores = [fragments[row] for row in best.tolist()], scores[best]
-    belief = np.exp((scores / scores.max() - 1.0) / _TEMPERATURE)
-    tokens = set[str]().union(*(fragment.tokens for fragment in fragments))
-    cues = Cues(query, statistics, tokens)
-    worth, held = _weigh_values(fragments, belief, cues, query.values | wish.known)
+    related = _find_related(query, table, scores)[best]
+    belief = np.exp((scores[best] / scores.max() - 1.0) / _TEMPERATURE)
+    known = table.find_numbers((query.values | wish.known) & table.numbers.keys())
+    values = _weigh_values(table, best, belief, weigh_cues(query, statistics, table), known)
     asks_much = _count_wanted(query) > _FEW_WORDS
     by_itself = _BY_ITSELF if asks_much else _BY_WORDS
-    alone = (belief * (by_itself / belief.sum())).tolist()
-    related = _find_related(query, fragments, scores)
-    stock = _ScoredFragments(fragments, related, worth, held, alone, 1.0 + by_itself)
-    return _HitPicker(stock).take(wish, around=_AROUND if asks_much else 0)
+    alone = belief * (by_itself / belief.sum())
+    stock = _ScoredFragments(table, best, related, values, alone, 1.0 + by_itself)
+    return _HitPicker(stock, wish).take(around=_AROUND if asks_much else 0)
 
 
 def _count_wanted(query: Query) -> int:
@@ -202,9 +208,7 @@ def _count_wanted(query: Query) -> int:
     return sum(weight == 1.0 for weight in query.weights.values())
 
 
-def _find_related(
-    query: Query, fragments: Sequence[Fragment], scores: NDArray[np.float64]
-) -> NDArray[np.bool_]:
+def _find_related(query: Query, table: FragmentTable, scores: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Returns which fragments have to do with the query.
 
     A query of a few words asks to see them: they must stand in the fragment itself. For a longer one it is enough that
@@ -212,10 +216,7 @@ def _find_related(
     """
     if _count_wanted(query) > _FEW_WORDS:
         return scores > 0.0
-    wanted = {term for term, weight in query.weights.items() if weight == 1.0}
-    holding = np.array(
-        [any(not wanted.isdisjoint(terms) for terms in fragment.terms) for fragment in fragments], np.bool_
-    )
+    holding = table.find_rows_with(term for term, weight in query.weights.items() if weight == 1.0)
     return holding & (scores > 0.0) if holding.any() else scores > 0.0
 
 
@@ -292,7 +293,7 @@ def _follow(spoken: Sequence[Spoken], row: int) -> bool:
 
 
 def _score_meaning(
-    query: Query, fragments: Sequence[Fragment], statistics: Statistics, meaning: Meaning, best: float
+    query: Query, table: FragmentTable, statistics: Statistics, meaning: Meaning, best: float
 ) -> NDArray[np.float64] | float:
     """Returns what nearness in meaning adds to each fragment.
 
@@ -305,188 +306,213 @@ def _score_meaning(
     missing = sum(heapq.nlargest(_FULL, strengths)) - best
     if missing <= 0.0:
         return 0.0
-    blocks = _join_blocks(fragments)
-    near = meaning.measure_texts(["\n".join(one.text for one in block) for block in blocks]).astype(
-        np.float64
-    )
+    blocks = _join_blocks(table)
+    near = meaning.measure_texts(list(map("\n".join, blocks))).astype(np.float64)
     of_each = np.repeat(near, list(map(len, blocks)))
     return _MEANT * missing * np.maximum(of_each - _LEAST_MEANT, 0.0)
 
 
-def _join_blocks(fragments: Sequence[Fragment]) -> list[list[Fragment]]:
-    """Returns the fragments in blocks of one voice.
+def _join_blocks(table: FragmentTable) -> list[list[str]]:
+    """Returns the texts of the fragments in blocks of one voice.
 
     A line alone is too short to tell what it means from what it does not.
     """
-    blocks: list[list[Fragment]] = []
+    blocks: list[list[str]] = []
     last, size = None, 0
-    for fragment in fragments:
-        place = fragment.origin.message, fragment.origin.voice, fragment.place
-        size += len(fragment.text)
-        if place != last or size > _BLOCK_CHARACTERS:
+    for origin, text, place in zip(table.origins, table.texts, table.places.tolist(), strict=True):
+        size += len(text)
+        if (origin.message, origin.voice, place) != last or size > _BLOCK_CHARACTERS:
             blocks.append([])
-            size = len(fragment.text)
-        blocks[-1].append(fragment)
-        last = (*place[:2], fragment.place + 1)
+            size = len(text)
+        blocks[-1].append(text)
+        last = (origin.message, origin.voice, place + 1)
     return blocks
 
 
-def _weigh_values(
-    fragments: Sequence[Fragment], belief: NDArray[np.float64], cues: Cues, known: frozenset[str]
-) -> tuple[dict[str, float], list[frozenset[str]]]:
-    """Returns the worth of each value, all together 1, and the values of each fragment.
+class _HeldValues(msgspec.Struct, frozen=True, eq=False):
+    """The worth of values, and which fragment holds which: the rows and the values side by side, sorted by row."""
 
-    None of them is in `known`. A value gets a share of belief by how relevant the fragments are that hold it;
-    whether words of the query stand right before it, as a label does; how many tokens before it stand in the
-    query in the same order; whether it was an argument of a call; in how many fragments it stands (one that
+    worth: NDArray[np.float64]
+    rows: NDArray[np.int64]
+    values: NDArray[np.int64]
+
+
+def _weigh_values(
+    table: FragmentTable,
+    best: NDArray[np.int64],
+    belief: NDArray[np.float64],
+    cues: NDArray[np.float64],
+    known: Sequence[int],
+) -> _HeldValues:
+    """Returns the worth of each value in the best fragments, all together 1, and where it stands.
+
+    None of them is in `known`. A value gets a share of belief by how relevant the fragments are that hold it; by its
+    cues, what stands before it; whether it was an argument of a call; in how many fragments it stands (one that
     stands everywhere is no find); and how crowded its least crowded fragment is. What the asker knows,
     because it stands in the query or in the view, is worth nothing.
     """
-    seen: dict[str, _Sighting] = {}
-    held: list[frozenset[str]] = []
-    for fragment, share in zip(fragments, belief.tolist(), strict=True):
-        values = fragment.find_values()
-        places = [at for at, own in enumerate(values) if own]
-        mine: set[str] = set()
-        for at, cue in zip(places, cues.before(fragment.tokens, places), strict=True):
-            for value in values[at]:
-                if value not in known:
-                    sighting = seen.get(value)
-                    if sighting is None:
-                        sighting = seen[value] = _Sighting()
-                    sighting.cue = max(sighting.cue, cue)
-                    mine.add(value)
-        for value in mine:
-            sighting = seen[value]
-            sighting.belief += share
-            sighting.fragments += 1
-            sighting.crowd = min(sighting.crowd, len(places))
-            sighting.called |= fragment.origin.speaker is Speaker.CALL
-        held.append(frozenset(mine))
-    worth = {value: _weigh_value(sighting) for value, sighting in seen.items()}
-    total = sum(worth.values()) or 1.0
-    return {value: one / total for value, one in worth.items()}, held
-
-
-def _weigh_value(sighting: _Sighting) -> float:
-    return math.exp(
-        _RELEVANT * math.log(max(sighting.belief, 1e-12))
-        + sighting.cue
-        + _CALLED * sighting.called
-        + _EVERYWHERE * math.log(sighting.fragments)
-        + _CROWDED * math.log(sighting.crowd + 1)
+    row_of = np.full(len(table), -1)
+    row_of[best] = np.arange(len(best))
+    rows = row_of[table.token_rows[table.value_tokens]]
+    is_first = np.diff(table.value_tokens, prepend=-1) > 0  # of the values of a token
+    crowds = np.bincount(rows[is_first & (rows >= 0)], minlength=len(best))
+    is_new = np.ones(table.strings, np.bool_)
+    is_new[known] = False
+    kept = np.flatnonzero((rows >= 0) & is_new[table.values])
+    rows, found, cues = rows[kept], table.values[kept], cues[kept]
+    # Values are numbered as they are first seen: what the process has read before must not decide how they are summed up.
+    order = np.arange(len(found))
+    first_seen = np.zeros(table.strings, np.int64)
+    first_seen[found[::-1]] = order[::-1]
+    numbers = found[first_seen[found] == order]
+    renumbered = np.zeros(table.strings, np.int64)
+    renumbered[numbers] = np.arange(len(numbers))
+    values, count = renumbered[found], len(numbers)
+    cue = np.zeros(count)
+    np.maximum.at(cue, values, cues)
+    rows, values = np.divmod(np.unique(rows * count + values), max(count, 1))  # once for each fragment
+    crowd = np.full(count, _MOST_CROWDED)
+    np.minimum.at(crowd, values, crowds[rows])
+    is_call = np.array([table.origins[row].speaker is Speaker.CALL for row in best.tolist()], np.bool_)
+    called = np.zeros(count, np.bool_)
+    called[values[is_call[rows]]] = True
+    logs = _LOGARITHMS
+    exponents = (
+        _RELEVANT * _map(math.log, np.maximum(np.bincount(values, belief[rows], count), 1e-12))
+        + cue
+        + _CALLED * called
+        + _EVERYWHERE * logs[np.bincount(values, minlength=count)]
+        + _CROWDED * logs[crowd + 1]
     )
+    worth = _map(math.exp, exponents)
+    return _HeldValues(worth / (sum(worth.tolist()) or 1.0), rows, values)
 
 
-class _Sighting(msgspec.Struct):
-    belief: float = 0.0
-    cue: float = 0.0
-    fragments: int = 0
-    crowd: int = 1_000
-    called: bool = False
+def _map(function: Callable[[float], float], numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns what a function gives for each number.
+
+    Those of `math` are the same on every machine; those of numpy differ in the last digit, which would decide between equals.
+    """
+    return np.fromiter(map(function, numbers.tolist()), np.float64, len(numbers))
 
 
-class Cues:
-    """Cues before a value that speak for it.
+def weigh_cues(query: Query, statistics: Statistics, table: FragmentTable) -> NDArray[np.float64]:
+    """Returns for each value of the table, as often as it stands there, how much what stands before it speaks for it.
 
     A label is made of words of the query, the rarer the better. An echo is a run of tokens that stands in the
     query, too, in the same order: what begins in the same way often goes on in the same way.
     """
+    strength = {term: weight * statistics.rarity(term) for term, weight in query.weights.items()}
+    full = sum(sorted(strength.values())[-_STRONGEST:]) or 1.0
+    label = np.zeros(len(table.tokens))  # of each token: that of its strongest term
+    of_terms = table.spread_numbers(strength)[table.terms]
+    found = np.flatnonzero(of_terms)
+    np.maximum.at(label, table.term_tokens[found], of_terms[found])
+    is_labelled = np.zeros(len(table), np.bool_)
+    is_labelled[table.token_rows[label > 0.0]] = True
+    rows = table.token_rows[table.value_tokens]
+    words = np.zeros(len(rows))
+    for step, part in enumerate(_LABEL, start=1):
+        at, is_inside = _look_back(table, table.value_tokens, step)
+        words += part * label[at] * is_inside
+    cues = _LABELLED * np.minimum(words / full, _MOST_LABELLED)
+    return cues + np.where(is_labelled[rows], _ECHOED * _measure_echoes(query, table), 0.0)
 
-    def __init__(self, query: Query, statistics: Statistics, tokens: Iterable[str]) -> None:
-        """Reads the cues of a query, for fragments that are made of these tokens."""
-        self._query = query
-        strength = {term: weight * statistics.rarity(term) for term, weight in query.weights.items()}
-        self._full = sum(sorted(strength.values())[-_STRONGEST:]) or 1.0
-        self._strength: dict[str, float] = {}
-        for token in tokens:
-            strongest = max([strength.get(term, 0.0) for term in find_terms(token)], default=0.0)
-            if strongest:
-                self._strength[token] = strongest
 
-    def before(self, tokens: list[str], places: Sequence[int]) -> list[float]:
-        """Returns for the tokens at these places of a fragment how much what stands before them speaks for them."""
-        strength = self._strength
-        label = [strength.get(token, 0.0) for token in tokens]
-        if not any(label):
-            return [0.0] * len(places)
-        asked = self._query.places
-        cues = []
-        for at in places:
-            cue = 0.0
-            if at:
-                near = label[max(0, at - len(_LABEL)) : at]
-                words = sum([part * word for part, word in zip(_LABEL, near[::-1], strict=False)])
-                cue = _LABELLED * min(words / self._full, _MOST_LABELLED)
-                if tokens[at - 1] in asked:
-                    cue += _ECHOED * self._measure_echo(tokens, at)
-            cues.append(cue)
-        return cues
+def _look_back(
+    table: FragmentTable, tokens: NDArray[np.int64], steps: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Returns the tokens that stand so many before these, and which of them are of the same fragment."""
+    at = np.maximum(tokens - steps, 0)
+    return at, (tokens >= steps) & (table.token_rows[at] == table.token_rows[tokens])
 
-    def _measure_echo(self, tokens: list[str], at: int) -> int:
-        """Returns how many tokens before this place stand in the query as well, one after the other."""
-        asked = self._query.tokens
-        longest = 1
-        for place in self._query.places[tokens[at - 1]]:
-            length = 1
-            most = min(_LONGEST_ECHO, at, place + 1)
-            while length < most and tokens[at - 1 - length] == asked[place - length]:
-                length += 1
-            longest = max(longest, length)
-        return longest
+
+def _measure_echoes(query: Query, table: FragmentTable) -> NDArray[np.int64]:
+    """Returns for each value how many tokens before it stand in the query as well, one after the other."""
+    asked = {token: place for place, token in enumerate(query.places)}
+    sequence = [asked[token] for token in query.tokens]
+    number_of = table.spread_numbers(asked, -1).astype(np.int64)[table.tokens]
+    echoes = np.zeros(len(table.values), np.int64)
+    # A run of tokens is one number: of the query's, by where they end, and of those before each value, as far as it goes.
+    runs = [(end, 0) for end in range(len(sequence))]
+    going, codes = np.arange(len(echoes)), np.zeros(len(echoes), np.int64)
+    for length in range(1, _LONGEST_ECHO + 1):
+        runs = [
+            (end, code * len(asked) + sequence[end - length + 1]) for end, code in runs if end >= length - 1
+        ]
+        at, is_inside = _look_back(table, table.value_tokens[going], length)
+        codes = codes * len(asked) + number_of[at]
+        holds = is_inside & (number_of[at] >= 0) & np.isin(codes, [code for _, code in runs])
+        going, codes = going[holds], codes[holds]
+        echoes[going] = length
+    return echoes
 
 
 class _ScoredFragments(msgspec.Struct, frozen=True, eq=False):
-    """All fragments, whether each has to do with the query, the worth of values, and which fragment holds which.
+    """The best fragments, by their rows in the table, whether each has to do with the query, and their values.
 
     `alone` is what each fragment is worth beside its values; `total` what all of it is worth together.
     """
 
-    fragments: Sequence[Fragment]
+    table: FragmentTable
+    best: NDArray[np.int64]
     related: NDArray[np.bool_]
-    worth: dict[str, float]
-    held: list[frozenset[str]]
-    alone: list[float]
+    values: _HeldValues
+    alone: NDArray[np.float64]
     total: float
 
 
 class _HitPicker:
-    """The fragments of each place, what each still adds, and which are taken."""
+    """What each fragment still adds to the hits, and which are left to be taken."""
 
-    def __init__(self, stock: _ScoredFragments) -> None:
-        self._stock = stock
+    def __init__(self, stock: _ScoredFragments, wish: Wish) -> None:
+        self._stock, self._wish = stock, wish
+        table, rows = stock.table, stock.best.tolist()
+        self._texts = [table.texts[row] for row in rows]
+        self._origins = [table.origins[row] for row in rows]
+        self._alone, self._related = stock.alone.tolist(), stock.related.tolist()
+        held, ends = (
+            stock.values.values.tolist(),
+            np.cumsum(np.bincount(stock.values.rows, minlength=len(rows))).tolist(),
+        )
         # What each fragment adds to the hits so far, and the values that none of them shows.
         self._pieces = _Pieces(
-            [len(fragment.text) for fragment in stock.fragments], [], list(map(set, stock.held)), stock.worth
+            list(map(len, self._texts)),
+            [],
+            [set(held[begin:end]) for begin, end in pairwise([0, *ends])],
+            stock.values.worth.tolist(),
         )
-        self._pieces.gains.extend(map(self._sum_worth, range(len(stock.held))))
-        self._fresh = _drop_repeats(stock)
-        self._rows = _group_by_turn(stock.fragments, self._fresh)
-        self._taken: set[int] = set()
-        self._holders: dict[str, list[int]] = {}
-        for row, values in enumerate(stock.held):
-            for value in values:
-                self._holders.setdefault(value, []).append(row)
+        self._pieces.gains.extend(map(self._sum_worth, range(len(rows))))
+        fresh = _drop_repeats(self._texts, self._alone)
+        turns = np.array([origin.turn for origin in self._origins], np.int64)
+        self._turns = np.unique(turns[fresh])
+        self._turn_of = np.searchsorted(self._turns, turns)  # by its place among the turns
+        self._left = np.zeros(len(rows), np.bool_)
+        self._left[fresh] = True
+        self._sort_left()
 
-    def take(self, wish: Wish, around: int = 0) -> list[Hit]:
+    def take(self, around: int = 0) -> list[Hit]:
         """Returns the best hits, each from the place that adds the most to those before.
 
         That of the first reaches so many messages to both sides, where a number is given.
         """
         hits: list[Hit] = []
-        if around and wish.hits:
-            hits += self._take_best(_group_by_turn(self._stock.fragments, self._fresh, around), wish, 1)
-        return hits + self._take_best(self._rows, wish, wish.hits - len(hits))
+        if around and self._wish.hits:
+            hits += self._take_best(_find_around(self._turns, around), 1)
+        return hits + self._take_best(_find_beside(self._turns), self._wish.hits - len(hits))
 
-    def _take_best(self, places: Mapping[int, list[int]], wish: Wish, most: int) -> list[Hit]:
-        """Returns so many hits from these places, and takes their fragments away."""
-        heap = [(-self._fill_best(rows, wish)[0], -turn) for turn, rows in places.items()]
+    def _take_best(self, places: Mapping[int, tuple[int, int]], most: int) -> list[Hit]:
+        """Returns so many hits from these places, and takes their fragments away.
+
+        A place is named by its turn, and reaches from one of the turns to another.
+        """
+        heap = [(-self._fill_best(place)[0], -turn) for turn, place in places.items()]
         heapq.heapify(heap)
         hits: list[Hit] = []
         while heap and len(hits) < most:
             _, turn = heapq.heappop(heap)
-            added, rows = self._fill_best(places[-turn], wish)
-            if not self._stock.related[rows].any():
+            added, rows = self._fill_best(places[-turn])
+            if not any(map(self._related.__getitem__, rows)):
                 continue
             if heap and (-added, turn) > heap[0]:
                 heapq.heappush(heap, (-added, turn))
@@ -496,15 +522,19 @@ class _HitPicker:
             heapq.heappush(heap, (-added, turn))
         return hits
 
-    def _fill_best(self, place: Iterable[int], wish: Wish) -> tuple[float, list[int]]:
+    def _fill_best(self, place: tuple[int, int]) -> tuple[float, list[int]]:
         """Returns what the best excerpt of a place adds, and its rows: one of them holds a word of the query, if any does."""
-        rows = [row for row in place if row not in self._taken]
-        added, best = _fill_excerpt(self._pieces, rows, wish.characters)
-        related = [row for row in rows if self._stock.related[row]]
-        if not related or self._stock.related[best].any():
+        first, last = place
+        inside = (self._sorted_turns >= first) & (self._sorted_turns <= last)
+        rows = self._sorted[inside].tolist()
+        added, best = _fill_excerpt(self._pieces, rows, self._wish.characters)
+        if any(map(self._related.__getitem__, best)):
             return added, best
-        telling = max(related, key=lambda row: (self._stock.alone[row], row))
-        room = wish.characters - self._pieces.lengths[telling] - len(_GAP)
+        related = [row for row in rows if self._related[row]]
+        if not related:
+            return added, best
+        telling = max(related, key=lambda row: (self._alone[row], row))
+        room = self._wish.characters - self._pieces.lengths[telling] - len(_GAP)
         if room < 0:
             return added, best
         more, beside = _fill_excerpt(self._pieces, [row for row in rows if row != telling], room)
@@ -512,53 +542,60 @@ class _HitPicker:
 
     def _sum_worth(self, row: int) -> float:
         """Returns what the row is worth beside its values, and by those that no hit shows."""
-        return self._stock.alone[row] + math.fsum(
-            map(self._stock.worth.__getitem__, self._pieces.values[row])
-        )
+        alone: float = self._alone[row]
+        return alone + math.fsum(map(self._pieces.worth.__getitem__, self._pieces.values[row]))
 
     def _build_hit(self, rows: list[int], added: float) -> Hit:
-        fragments = [self._stock.fragments[row] for row in rows]
-        telling = self._stock.fragments[max(rows, key=self._stock.alone.__getitem__)]
-        messages = dict.fromkeys([telling.origin.message, *(one.origin.message for one in fragments)])
+        telling = self._origins[max(rows, key=self._alone.__getitem__)]
+        messages = dict.fromkeys([telling.message, *(self._origins[row].message for row in rows)])
         score = _round_score(added / self._stock.total)
-        return Hit(telling.origin.turn, tuple(messages), _join_fragments(fragments), score)
+        excerpt = _join_fragments(self._stock.table, self._stock.best[rows].tolist())
+        return Hit(telling.turn, tuple(messages), excerpt, score)
 
     def _show(self, rows: list[int]) -> None:
         """Takes these fragments away, and their values from all others."""
-        self._taken.update(rows)
-        shown = set[str]().union(*(self._pieces.values[row] for row in rows))
-        for row in {row for value in shown for row in self._holders[value]}:
-            self._pieces.values[row] -= shown
+        self._left[rows] = False
+        shown = set[int]().union(*(self._pieces.values[row] for row in rows))
+        is_shown = np.zeros(len(self._pieces.worth), np.bool_)
+        is_shown[list(shown)] = True
+        for row in set(self._stock.values.rows[is_shown[self._stock.values.values]].tolist()):
+            self._pieces.values[row].difference_update(shown)
             self._pieces.gains[row] = self._sum_worth(row)
+        self._sort_left()
+
+    def _sort_left(self) -> None:
+        """Sorts the rows that are left by what they add for their length."""
+        rows = np.flatnonzero(self._left)
+        densities = np.array(self._pieces.gains)[rows] / (np.array(self._pieces.lengths)[rows] + _OVERHEAD)
+        self._sorted = rows[np.argsort(-densities, kind="stable")]
+        self._sorted_turns = self._turn_of[self._sorted]
 
 
-def _drop_repeats(stock: _ScoredFragments) -> list[int]:
+def _drop_repeats(texts: Sequence[str], alone: Sequence[float]) -> list[int]:
     """Returns the rows without those that say the same again.
 
     Of equals, the one worth most stays, and the newest of these.
     """
     best: dict[str, int] = {}
-    for row, fragment in enumerate(stock.fragments):
-        other = best.setdefault(fragment.text, row)
-        if stock.alone[row] >= stock.alone[other]:
-            best[fragment.text] = row
+    for row, text in enumerate(texts):
+        other = best.setdefault(text, row)
+        if alone[row] >= alone[other]:
+            best[text] = row
     return sorted(best.values())
 
 
-def _group_by_turn(fragments: Sequence[Fragment], rows: list[int], around: int = 0) -> dict[int, list[int]]:
-    """Returns for each turn its rows and those of the turns just before and after it, or of those so far around it."""
-    own: dict[int, list[int]] = {}
-    for row in rows:
-        own.setdefault(fragments[row].origin.turn, []).append(row)
-    turns = sorted(own)
-    places: dict[int, list[int]] = {}
-    for at, turn in enumerate(turns):
-        if around:
-            near = turns[bisect_left(turns, turn - around) : bisect_right(turns, turn + around)]
-        else:
-            near = [other for other in turns[max(0, at - 1) : at + 2] if abs(other - turn) <= _NEAR]
-        places[turn] = [row for other in near for row in own[other]]
-    return places
+def _find_beside(turns: NDArray[np.int64]) -> dict[int, tuple[int, int]]:
+    """Returns for each turn the first and the last of the turns that are it or next to it, by their places."""
+    is_near = (np.diff(turns) <= _NEAR).tolist()
+    before, behind = [False, *is_near], [*is_near, False]
+    return {turn: (at - before[at], at + behind[at]) for at, turn in enumerate(turns.tolist())}
+
+
+def _find_around(turns: NDArray[np.int64], around: int) -> dict[int, tuple[int, int]]:
+    """Returns for each turn the first and the last of the turns so far around it, by their places."""
+    firsts = np.searchsorted(turns, turns - around).tolist()
+    ends = np.searchsorted(turns, turns + around, side="right").tolist()
+    return {turn: (firsts[at], ends[at] - 1) for at, turn in enumerate(turns.tolist())}
 
 
 def _round_score(score: float) -> float:
@@ -575,10 +612,10 @@ class _Pieces(msgspec.Struct, frozen=True, eq=False):
 
     lengths: list[int]
     gains: list[float]
-    values: list[set[str]]
-    worth: Mapping[str, float]
+    values: list[set[int]]
+    worth: Sequence[float]
 
-    def compute_gain(self, row: int, shown: set[str]) -> float:
+    def compute_gain(self, row: int, shown: set[int]) -> float:
         """Returns what a piece adds to others that show these values."""
         again = self.values[row] & shown
         return self.gains[row] - math.fsum(map(self.worth.__getitem__, again)) if again else self.gains[row]
@@ -587,17 +624,28 @@ class _Pieces(msgspec.Struct, frozen=True, eq=False):
 def _fill_excerpt(pieces: _Pieces, rows: Iterable[int], characters: int) -> tuple[float, list[int]]:
     """Returns what the best rows for so many characters add together, and these rows in order.
 
-    The best are those that add the most for their length.
+    The best are those that add the most for their length. They come in that order; one that adds less, beside others
+    that show its values, is put back to its place in it.
     """
     lengths, gains = pieces.lengths, pieces.gains
     room = characters + len(_GAP)
-    heap = [(-gains[row] / (lengths[row] + _OVERHEAD), row) for row in rows]
-    heapq.heapify(heap)
+    coming = iter(rows)
+    following = next(coming, None)
+    put_back: list[tuple[float, int]] = []
     chosen: list[int] = []
-    shown: set[str] = set()
+    shown: set[int] = set()
     total = 0.0
-    while heap and room > _LEAST_ROOM:
-        _, row = heapq.heappop(heap)
+    while room > _LEAST_ROOM:
+        entry = None
+        if following is not None:
+            entry = -gains[following] / (lengths[following] + _OVERHEAD), following
+        if put_back and (entry is None or put_back[0] < entry):
+            row = heapq.heappop(put_back)[1]
+        elif entry is not None:
+            row = entry[1]
+            following = next(coming, None)
+        else:
+            break
         length = lengths[row]
         if length + len(_GAP) > room:
             continue
@@ -605,8 +653,11 @@ def _fill_excerpt(pieces: _Pieces, rows: Iterable[int], characters: int) -> tupl
         if added <= 0.0:
             continue
         density = added / (length + _OVERHEAD)
-        if heap and density < -heap[0][0]:
-            heapq.heappush(heap, (-density, row))
+        densest = 0.0 if following is None else gains[following] / (lengths[following] + _OVERHEAD)
+        if put_back:
+            densest = max(densest, -put_back[0][0])
+        if density < densest:
+            heapq.heappush(put_back, (-density, row))
             continue
         chosen.append(row)
         shown |= pieces.values[row]
@@ -615,14 +666,15 @@ def _fill_excerpt(pieces: _Pieces, rows: Iterable[int], characters: int) -> tupl
     return total, sorted(chosen)
 
 
-def _join_fragments(fragments: Sequence[Fragment]) -> str:
-    """Returns the fragments as one text, with a mark where something between them was left out."""
+def _join_fragments(table: FragmentTable, rows: Iterable[int]) -> str:
+    """Returns fragments as one text, with a mark where something between them was left out."""
     text, last = "", None
-    for fragment in fragments:
+    for row in rows:
+        place = int(table.places[row])
         if last is not None:
-            text += "\n" if fragment.place == last + 1 else _GAP
-        text += fragment.text
-        last = fragment.place
+            text += "\n" if place == last + 1 else _GAP
+        text += table.texts[row]
+        last = place
     return text
 
 
@@ -636,17 +688,19 @@ def draw_excerpt(text: str, query: Query, characters: int) -> str:
     laid = make_readable(text)
     if len(laid) <= characters:
         return laid
-    fragments = cut_fragments([(_NO_ORIGIN, laid)], min(FRAGMENT_CHARACTERS, characters))
-    scores = score_fragments(query, fragments, _count_terms(query, fragments)).tolist()
-    best = max(range(len(fragments)), key=scores.__getitem__)
-    rest = [row for row in range(len(fragments)) if row != best]
-    room = characters - len(fragments[best].text) - len(_GAP)
-    pieces = _Pieces([len(one.text) for one in fragments], scores, [set()] * len(fragments), {})
+    table = cut_fragments([(_NO_ORIGIN, laid)], size=min(FRAGMENT_CHARACTERS, characters))
+    scores = score_fragments(query, table, _count_terms(query, table)).tolist()
+    lengths = list(map(len, table.texts))
+    best = max(range(len(table)), key=scores.__getitem__)
+    rest = [row for row in range(len(table)) if row != best]
+    rest.sort(key=lambda row: -scores[row] / (lengths[row] + _OVERHEAD))
+    room = characters - lengths[best] - len(_GAP)
+    pieces = _Pieces(lengths, scores, [set()] * len(table), ())
     beside = _fill_excerpt(pieces, rest, room)[1]
-    return _join_fragments([fragments[row] for row in sorted([best, *beside])])
+    return _join_fragments(table, sorted([best, *beside]))
 
 
-def _count_terms(query: Query, fragments: Sequence[Fragment]) -> Statistics:
+def _count_terms(query: Query, table: FragmentTable) -> Statistics:
     """Returns the statistics as if the fragments were all there is."""
-    terms = [{term for terms in fragment.terms for term in terms} for fragment in fragments]
-    return Statistics(len(fragments), {term: sum(term in own for own in terms) for term in query.weights})
+    holding = {term: int(table.find_rows_with([term]).sum()) for term in query.weights}
+    return Statistics(len(table), holding)

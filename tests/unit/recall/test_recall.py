@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.message import Message, Role, Text, ToolCall, ToolResult
 from penstock.recall import Hit, MemoryIndex, Statistics, Wish, draw_excerpt, read_query
+from penstock.recall.fragments import Origin, cut_fragments
 from penstock.recall.query import find_values
-from penstock.recall.ranking import Cues
+from penstock.recall.ranking import weigh_cues
+from penstock.writing.reading import Speaker
 
 ROOT = Path(__file__).parents[3]
 FILLER = "The tests of this part pass and nothing else was changed in the meantime."
@@ -222,8 +224,8 @@ def test_words_in_the_order_of_the_query_speak_for_what_follows_them():
     statistics = Statistics(100, dict.fromkeys(query.weights, 10))
 
     def cue(text):
-        tokens = text.split()
-        return Cues(query, statistics, tokens).before(tokens, [len(tokens) - 1])[0]
+        table = cut_fragments([(Origin(0, 1, 1, 0, Speaker.USER), text)])
+        return weigh_cues(query, statistics, table)[-1]
 
     assert cue("the harbour office with key K-17") > cue("the office harbour with key K-17")
     assert cue("the office harbour with key K-17") > cue("nothing of it before K-17")
