@@ -53,8 +53,9 @@ def run(options: Options) -> list[Table]:
         english = [one for one in asked if one.language == "en"]
         rows += _rows(f"{kind}, en", english, lambda one, kind=kind: one == kind)
     remark = (
-        "Generated talk of 600 messages over months, in which two people tell what they did; some fifty to seventy questions each, "
-        "in other forms of the words and now and then another word. *Told once*: one message says it. *By time*: several do, and the "
+        "Generated talk of 600 messages over months, in which two people talk about what they did, with fifty to "
+        "seventy questions each, which use other forms of the words and sometimes other words. *Told once*: one "
+        "message says it. *By time*: several do, and the "
         "question names the month. *In a reply*: the answer stands in a message without the words. FTS5 has Porter's stems and a "
         f"message's neighbours at {BESIDE}. The floor within ten is FTS5's figure and {AHEAD:.0f} points, or 96 %."
     )

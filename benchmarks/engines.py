@@ -76,8 +76,8 @@ def _beside(options: Options) -> Table:
     )
     remark = (
         f"The sessions of the table before, to {100 * SHARE:.0f} % of their tokens: at once, and in eight portions with a "
-        "compaction after each, to the same size. In the second case what is told of the first portions was chosen "
-        "before it was known what would be asked in the end."
+        "compaction after each, to the same size. In the second case, what the handoff says of the first portions "
+        "was chosen before it was known what would be asked in the end."
     )
     columns = ("session, compactions, engine", "cases", "recall", "ctx", "far", "over budget", "legal")
     return Table("engines", "Both engines on generated sessions", columns, rows, remark)
@@ -176,7 +176,7 @@ def _long_run(options: Options) -> Table:
     remark = (
         f"A coding session of 1,500,000 tokens in a window of {WINDOW:,}, engine `lossless`, without a model. Carried over "
         "is the share of the last outline's text that stands in the next one letter for letter; the beginning is the "
-        "share of the last handoff up to the first letter that differs, which is what a provider's cache can hold."
+        "share of the last handoff up to the first letter that differs, which is what a provider's cache can reuse."
     )
     columns += ("beginning kept", "slowest compaction")
     return Table("engines-long", "Outlines over many compactions", columns, rows, remark)

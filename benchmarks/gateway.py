@@ -335,7 +335,8 @@ def run(options: Options) -> list[Table]:
         tuple(rows),
         "Time to the end of the answer, or to the first byte of a streamed one; each request is sent both ways, either first "
         "in turn, and *added p50* is the median of the differences. CPU is that of the gateway's process, for each request. "
-        f"The upstream takes {WAIT_MS} ms for each, less than any model: what a request brings is logged meanwhile.",
+        f"The upstream takes {WAIT_MS} ms for each, less than any model: the messages of a request are logged "
+        "meanwhile.",
     )
     beside = ()
     if "litellm" in rates:
@@ -362,7 +363,7 @@ def run(options: Options) -> list[Table]:
             ("resident, worker process, after it all", Figure(workers, "MB")),
         ),
         f"Clients, upstream, gateway and worker share the cores of this machine. Requests a second are the best of {ROUNDS} "
-        "rounds, each with conversations of its own, so that all that they bring is logged.",
+        "rounds, each with conversations of its own, so that everything in them is logged.",
     )
     return [added, load]
 

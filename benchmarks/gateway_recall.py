@@ -50,7 +50,8 @@ def run(options: Options) -> list[Table]:
     text = (
         f"A conversation of {TURNS} calls with {LINES} lines each, compacted to 8,000 tokens; processor time of the gateway and "
         f"its worker per answer, over {rounds} answers of each kind. *Beyond its own request* leaves out the work for one more answer, "
-        "and holds the look-up, the weaving and what is kept of both; that of `history_search` is the search itself, for which "
+        "and covers the look-up, joining the two answers, and what is stored of both; "
+        "that of `history_search` is the search itself, for which "
         "there is no floor here."
     )
     columns = ("tool", "answer without", "answer with", "more", "beyond its own request (floor)")

@@ -51,17 +51,16 @@ def run(options: Options) -> list[Table]:
             ("what", "value"),
             _load_rows(load),
             f"{CONVERSATIONS} conversations, {AT_ONCE} at a time, each from its beginning to its end, with `gateway.memory_mb: "
-            f"{MEMORY_MB}`; resident memory, "
-            "looked at when a quarter of the requests, half, three quarters and all of them were answered.",
+            f"{MEMORY_MB}`; resident memory after a quarter, half, three quarters and all of the requests.",
         ),
         Table(
             "gateway-neighbours",
             "Others while one conversation compacts each second",
             ("requests of others", "p50", "p99", "p99 / alone (floor · goal)"),
             tuple(rows),
-            f"{NEIGHBOURS} clients with 20 KB each, one request every {PACE_SECONDS * 1_000:.0f} ms; the other sends "
-            f"{LONG // KB} KB that were never seen, and wants 10,000 tokens of them. Spells with and without it take turns. The end of an answer waits until what its request "
-            "brought is durable; a model takes longer than that.",
+            f"{NEIGHBOURS} clients with 20 KB each, one request every {PACE_SECONDS * 1_000:.0f} ms; another client "
+            f"sends {LONG // KB} KB of new messages with a target of 10,000 tokens. Periods with and without it alternate. "
+            "An answer ends only when the messages of its request are durable; a model takes longer than that.",
         ),
     ]
 

@@ -200,7 +200,8 @@ def run(options: Options) -> list[Table]:
             "A turn of a hosted conversation",
             ("store", "upstream p50", "turn p50", "added p50 (floor)", "added p95"),
             tuple(rows),
-            "Each with an idempotency key. The upstream answers at once, over the loopback: all of the rest is ours.",
+            "Each with an idempotency key. The upstream answers at once, over the loopback: the rest of the time "
+            "is ours.",
         ),
         Table(
             "hosted-rate",

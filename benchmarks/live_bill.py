@@ -337,8 +337,8 @@ def run(options: Options) -> list[Table]:
             ),
             tuple(beyond),
             about
-            + "Beyond the threshold a compaction always runs, so the ratios have no floor. Of the engine "
-            "`lossless`, notes on each part are asked for by themselves and read nothing from the cache.",
+            + "Beyond the threshold a compaction always runs, so the ratios have no floor. The engine `lossless` "
+            "asks for notes on each part separately, which reads nothing from the cache.",
         ),
     ]
 

@@ -42,8 +42,8 @@ def run(options: Options) -> list[Table]:
     )
     remark = (
         f"{count:,} messages, {size / 1e6:.1f} MB of JSON, one `ContextCompressor(200_000).compress`. The first row "
-        f"is `tracemalloc` in a run of its own and is what is judged; the others are resident memory "
-        f"({resident['source']}), which holds on to what was freed."
+        f"is `tracemalloc` in a separate run, and the floor applies to it; the others are resident memory "
+        f"({resident['source']}), which includes memory that was freed."
     )
     return [
         Table("memory", "Memory", ("what", "taken", "against the input's bytes (floor · goal)"), rows, remark)

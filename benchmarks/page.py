@@ -71,8 +71,8 @@ def run(options: Options) -> list[Table]:
     remark = (
         f"One process with {count:,} conversations in SQLite, each of 9 messages and 4 requests, and one conversation of "
         f"{length:,} messages with {length // 2:,} requests and three compactions; asked over HTTP with gzip, one request after the "
-        "other, CPU of server and client together. Transferred is all that a browser without a cache loads for the first "
-        "page: HTML, styles and scripts. A filter is asked once all conversations have been read."
+        "other, CPU of server and client together. *Transferred* is everything that a browser without a cache "
+        "loads for the first page: HTML, styles and scripts. The filter runs after all conversations have been read."
     )
     return [Table("page", "Pages", ("what", "CPU, best (floor)", "wall clock, best"), tuple(rows), remark)]
 

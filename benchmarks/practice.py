@@ -104,8 +104,9 @@ def run(options: Options) -> list[Table]:
     remark = (
         f"Chats of {mean(message_tokens(case.messages) for case in cases):,.0f} tokens from the "
         f"{len({case.name for case in cases})} templates of `{SUITE}` at the difficulty `{DIFFICULTY}`, with seeds 1 to "
-        f"{len(cases) // len({case.name for case in cases})}; o200k, 4 tokens a message. Counted are the values that an "
-        "answer must contain; a check that a value is absent from the answer asks nothing of a view. *Small talk as a "
+        f"{len(cases) // len({case.name for case in cases})}; o200k, 4 tokens a message. The table counts the "
+        "values that an answer must contain; a check that a value is absent from the answer asks "
+        "nothing of a view. *Small talk as a "
         "constraint* counts views that list some under Constraints & Preferences."
     )
     rows = tuple(_row(part, judged, kinds) for part, judged in done.items())

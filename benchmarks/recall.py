@@ -104,8 +104,8 @@ def _recorded(options: Options, pool: ProcessPoolExecutor) -> Table:
     remark = (
         f"By the corpora's own needles and scorer, at most {limit} sessions of a file, excerpts of at most 1,200 "
         "characters: the needle is looked up by the words that stood before its first use. *Beside the view* is told "
-        "what the agent sees, the 10 % that the needle is missing from, and does not show it again; the floors are "
-        "for the search that is told nothing. *Words ORed* is SQLite FTS5 as the scorer asks it."
+        "what the agent sees, the 10 % that the needle is missing from, and does not show that again; the floors "
+        "apply to the search that knows nothing of the view. *Words ORed* is SQLite FTS5 as the scorer asks it."
     )
     return Table("recall", title, _columns(), _rows(found, LIMITS), remark)
 
@@ -128,8 +128,8 @@ def _generated(options: Options, pool: ProcessPoolExecutor) -> Table:
     remark = (
         "Sessions of 60,000 and 9,000 tokens, cut where 55 % of the text has passed; looked up are values that the "
         "newest 10 % do not hold and that the agent uses later (`benchmarks/needles.py`), by the words that stood "
-        "before their first use. The generator draws what comes next at random, so that those words say little about "
-        "the value: the figures are low for every search and serve to compare."
+        "before their first use. The generator draws what comes next at random, so that those words say little "
+        "about the value: the figures are low for every search and serve only for comparison."
     )
     return Table("recall-generated", "Recall on generated sessions", _columns(), _rows(found, {}), remark)
 
@@ -156,8 +156,8 @@ def _in_other_words() -> Table:
         rows.append((name, Figure(len(ranks)), *shares))
     remark = (
         "Texts of one sentence, spread over three generated coding sessions and three of customer service, asked for in "
-        "other words: no word of a question stands in its text (`benchmarks/paraphrases.py`). By words, only what stands "
-        "beside something else that was found can be found."
+        "other words: no word of a question stands in its text (`benchmarks/paraphrases.py`). By words, such a "
+        "text can be found only if it is next to another match."
     )
     columns = ("search", "questions", "first place", *(f"first {place}" for place in PLACES[1:]))
     return Table("recall-meaning", title, columns, tuple(rows), remark)
@@ -257,8 +257,8 @@ def _speed(options: Options) -> Table:
         "Recall in memory",
         ("what", "best (floor)", "passages"),
         tuple(rows),
-        "A generated coding session in the index that lives in memory, ten hits with excerpts. Nothing is remembered "
-        "between searches but the terms of single words.",
+        "A generated coding session in the index that lives in memory, ten hits with excerpts. Only the terms of "
+        "single words are remembered between searches.",
     )
 
 

@@ -48,8 +48,8 @@ def run(options: Options) -> list[Table]:
         ),
     )
     remark = (
-        "The share is that of the quickest run, with a clock around `Redactor.find` and `.redact`. How many kinds of "
-        "secrets are found is a matter of the tests (`tests/unit/redaction`) and of docs/adr/0003-redaction.md."
+        "The share is that of the fastest run, with a clock around `Redactor.find` and `.redact`. Which kinds of "
+        "secrets are found is shown by the tests (`tests/unit/redaction`) and in docs/adr/0003-redaction.md."
     )
     return [Table("redaction", "Redaction", ("what", "figure (floor)"), rows, remark)]
 

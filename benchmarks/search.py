@@ -97,9 +97,9 @@ def _tabulate(columns: dict[str, list[Row]], count: int, raw: int) -> Table:
     rows = tuple((own[0][0], *(figure for _, figure in own)) for own in zip(*columns.values(), strict=True))
     remark = (
         f"{count:,} generated messages ({raw / 1e6:,.0f} MB) in {count // CONVERSATION:,} conversations: SQLite in a file, and a "
-        "PostgreSQL server of its own on this machine, as its package sets it up. A search gives ten findings with excerpts, in "
-        "a process that has searched before, by CPU time in SQLite and by the clock in PostgreSQL, best of several; nothing is "
-        "remembered between searches but the terms of single words. The first "
+        "PostgreSQL server of its own on this machine, as its package configures it. "
+        "A search gives ten findings with excerpts, in a process that has searched before, by CPU time in SQLite and by the clock in PostgreSQL, best of "
+        "several; only the terms of single words are remembered between searches. The first "
         "search is that of a process that has just opened the store, and its memory is all of that process. Appends are turns of "
         f"{TURN} messages, synced, while another process searches without a pause, and while another indexes {BACKLOG * CONVERSATION:,} messages "
         "that waited. Deleting ends when nothing of the conversation is left in the file."

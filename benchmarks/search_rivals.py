@@ -364,7 +364,7 @@ def _tabulate(measured: dict[str, Measured], passages: int, raw: float) -> Table
         f"process of its own. Where there are more, an index is first filled with large transactions, GIN's made after them; all find the same passages. A query gives the newest {TAKEN:,} passages of a term, {TOGETHER:,} of "
         "two. Removing ends when no page holds a removed term: FTS5 has to merge all of its index for that, GIN to be "
         "vacuumed. Room for GIN is with the column that it indexes; memory is that of a new process that asks, so not that of "
-        "PostgreSQL's server. Times are the wall clock's, best of five for queries."
+        "PostgreSQL's server. Times are by the wall clock, for queries the best of five."
     )
     return Table("search-rivals", "Indexes of passages beside each other", columns, tuple(rows), remark)
 

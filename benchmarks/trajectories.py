@@ -136,8 +136,8 @@ def _speed(kinds: dict[str, Seen]) -> Table:
     )
     remark = (
         "Target 15,250 tokens, summaries of 750, o200k. The clock (CPU) covers reading the line, counting every turn, "
-        "planning, writing the summary and the line again. A value is needed where the assistant uses it in a turn "
-        "that stays and only turns that gave way had told it."
+        "planning, writing the summary and the line again. A value is needed if the assistant uses it in a kept "
+        "turn and only replaced turns mentioned it."
     )
     return Table("trajectories", "Trajectories on one core", columns, rows, remark)
 
@@ -200,7 +200,7 @@ def _memory(options: Options) -> Table:
             Figure(rows - told["totals"]["rows"], "", NONE_LOST),
         ),
     )
-    remark = "Resident memory of the command and all its workers together, looked at ten times a second."
+    remark = "Resident memory of the command and all its workers together, sampled ten times a second."
     columns = ("file", "size", "memory at its peak (floor)", "by the wall clock, all cores", "rows lost")
     return Table("trajectories-memory", "A large file", columns, figures, remark)
 
