@@ -196,6 +196,31 @@ def test_what_one_instance_compacts_or_takes_back_the_other_knows(tmp_path):
     run(talk())
 
 
+def test_a_session_that_is_deleted_and_opened_again_elsewhere_begins_anew_here(tmp_path):
+    """The same idempotency key opens it under the same id; the instance that still remembers the old one must not send it."""
+
+    async def talk():
+        async with two_instances(tmp_path, script("Noted.")) as (first, second, provider):
+
+            async def open_again():
+                _, opened = await second.client.post("/sessions", {"model": "gpt-5"}, idempotency_key="o")
+                return opened["id"]
+
+            session = await open_again()
+            await first.client.say(session, "The code of the safe is 4711.")
+            for said in ("A first word.", "A second one.", "A third."):
+                assert (await second.client.ask("DELETE", f"/sessions/{session}"))[0] == 204
+                assert await open_again() == session
+                for number in range(2):  # so that the new log grows as long as the old one
+                    await second.client.say(session, f"{said} {number}")
+                await first.client.say(session, said)
+                assert "4711" not in provider.received[-1].text
+                sent = [one["content"] for one in provider.received[-1].messages if one["role"] == "user"]
+                assert sent == [f"{said} 0", f"{said} 1", said]
+
+    run(talk())
+
+
 def test_many_who_compact_one_view_make_one_compaction(tmp_path):
     async def talk():
         long = "A long tale of the harbour, told again and again. " * 60

@@ -173,8 +173,13 @@ class HostedAgents:
         return hosted
 
     def _refresh(self, kept: HostedAgent, row: SessionRow, standing: Standing) -> bool:
-        """Brings an agent up to date; returns False where another instance has compacted: then it is made anew."""
+        """Brings an agent up to date; returns False where another instance has compacted: then it is made anew.
+
+        So it is where the conversation was deleted and opened again under the same id, which the start of its session tells.
+        """
         if kept.standing is None or kept.standing.view != standing.view:
+            return False
+        if kept.agent.session.row.started != row.started:
             return False
         self._books.forget_read(row.conversation)
         kept.agent.follow(row, standing)

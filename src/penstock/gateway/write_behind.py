@@ -200,7 +200,7 @@ class WriteBehindStore(Store):
         """Has the notes of a conversation read anew: another process has written some that matter now."""
         read = self._waiting.read
         with self._waiting.lock:
-            for place in [one for one in read if one[1].partition("/")[0] == conversation]:
+            for place in [one for one in read if f"{one[1]}/".startswith(f"{conversation}/")]:
                 del read[place]
 
     def flush(self) -> None:

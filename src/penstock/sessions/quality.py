@@ -48,9 +48,9 @@ __all__ = [
 ]
 
 _ANSWERS = 30  # messages of the agent: what it needs later than that says little about one compaction
-# The number changes with what is counted: what was kept under another one is then counted anew.
 read_early(Receipt)
 _READ_QUALITY = msgspec.json.Decoder(LiveQuality).decode
+# The number changes with what is counted: what was kept under another one is then counted anew.
 _NOTE = "quality of a compaction, 1"
 _SHORTEST_VALUE = 4  # characters: shorter ones say nothing by themselves
 _QUESTION_MARKS = "?？؟"  # also those of Chinese and Arabic
@@ -194,7 +194,7 @@ def _read_kept(store: Store, name: str) -> LiveQuality | None:
 
 def _keep(store: Store, name: str, quality: LiveQuality) -> None:
     try:
-        store.put_note(_NOTE, name, msgspec.json.encode(quality), session_id=name.partition("/")[0])
+        store.put_note(_NOTE, name, msgspec.json.encode(quality), session_id=name.rpartition("/")[0])
     except StoreError:  # a store that can only be read, or is full: it is counted again the next time
         return
 

@@ -79,8 +79,8 @@ def put_in_place(session, handoff, keep=(), key="k1"):
     session.refresh()
 
 
-def follow(store, *later, handoff="Something was deployed.", keep=()):
-    session = penstock.Session.create(store)
+def follow(store, *later, handoff="Something was deployed.", keep=(), name="s"):
+    session = penstock.Session(store, store.create(NewSession(id=name, at=time.time())))
     session.append(EARLIER)
     put_in_place(session, handoff, keep)
     append_later(session, later)
@@ -269,8 +269,9 @@ def test_what_is_settled_is_kept_and_the_same_as_counted_again(store, monkeypatc
     assert next(iter(kept.values())) == next(iter(first.values()))
 
 
-def test_a_settled_answer_needs_no_log(store, monkeypatch):
-    session = follow(store, *(agent(f"step {n}") for n in range(31)))
+@pytest.mark.parametrize("name", ["s", "team/s"])
+def test_a_settled_answer_needs_no_log(store, monkeypatch, name):
+    session = follow(store, *(agent(f"step {n}") for n in range(31)), name=name)
     found = measure_qualities(store, session.id)
     monkeypatch.setattr(quality, "_HeardLog", None)
     assert measure_qualities(store, session.id) == found
