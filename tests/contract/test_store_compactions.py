@@ -144,6 +144,19 @@ def test_undoing_goes_back_to_the_view_before(store):
     assert not store.faults()
 
 
+def test_a_compaction_that_a_damaged_store_lacks_is_told_and_not_taken_for_none(store):
+    """Otherwise the whole log would be sent, and nobody would know why."""
+    started(store, "a")
+    append(store, "a", "one", "two")
+    compact(store, "a", "a2", over=0)
+    with store.database.writing() as do:
+        do.run("DELETE FROM facts")
+        do.run("DELETE FROM compactions")
+    for read in (lambda: store.newest_compaction("a"), lambda: store.undo("a", 9.0)):
+        with pytest.raises(StoreError, match="penstock doctor"):
+            read()
+
+
 def test_undone_means_late_for_those_who_compact_on_top(store):
     started(store, "a")
     append(store, "a", "one")

@@ -148,25 +148,36 @@ def _insert(do: Transaction, conversation: int, session: int, new: NewCompaction
 
 
 def find_newest(do: Transaction, conversation: int) -> CompactionRow | None:
-    """Returns the compaction whose view is the present one."""
-    row = do.one(f"{_COMPACTION} AND c.key = {_IN_FORCE}", conversation, conversation)
-    return None if row is None else _build_compaction(row)
+    """Returns the compaction whose view is the present one. Raises StoreError where it is in force, and the store lacks it."""
+    return _defer_newest(do, "?", (conversation,))()
 
 
 def find_newest_of(do: Transaction, session_id: str) -> Callable[[], CompactionRow | None]:
     """Looks up the newest compaction of a session's conversation, in one round trip with the end of the transaction.
 
-    Returns a function that gives it when the transaction has ended.
+    Returns a function that gives it when the transaction has ended, and raises as `find_newest` does.
     """
-    conversation, named = select_conversation(do, session_id)
     known = defer_conversation(do, session_id)
-    statement = f"{_COMPACTION} AND c.key = {_IN_FORCE}".replace("?", conversation)
-    found = do.defer(statement, *named, *named)
+    newest = _defer_newest(do, *select_conversation(do, session_id))
 
     def read() -> CompactionRow | None:
         read_conversation(do, session_id, known)
+        return newest()
+
+    return read
+
+
+def _defer_newest(do: Transaction, conversation: str, values: Row) -> Callable[[], CompactionRow | None]:
+    """Has the newest compaction found of the conversation whose key the expression `conversation` gives."""
+    in_force = do.defer(f"SELECT view FROM conversations WHERE key = {conversation}", *values)
+    statement = f"{_COMPACTION} AND c.key = {_IN_FORCE}".replace("?", conversation)
+    found = do.defer(statement, *values, *values)
+
+    def read() -> CompactionRow | None:
         row = found.one()
-        return None if row is None else _build_compaction(row)
+        if row is None and not require_row(in_force.one())[0]:
+            return None
+        return _build_compaction(require_row(row))
 
     return read
 
