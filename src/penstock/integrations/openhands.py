@@ -61,7 +61,7 @@ class PenstockCondenser(RollingCondenser):
     def condensation_requirement(
         self, view: View, agent_llm: LLM | None = None
     ) -> CondensationRequirement | None:
-        """Returns HARD where somebody asked for it, SOFT where the view has reached the threshold."""
+        """Returns HARD if a condensation was requested, SOFT if the view has reached the threshold."""
         if view.unhandled_condensation_request:
             return CondensationRequirement.HARD
         due = sum(self._weigh(view.events)) >= self.threshold * self._window(agent_llm)

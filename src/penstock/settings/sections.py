@@ -262,7 +262,7 @@ class HttpEndpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A tool behind HTTP: arguments are sent as JSON by POST, and the answer's text is the result.
 
     `parameters` is the JSON schema of the arguments, `headers` maps the names of headers to those of the variables that
-    hold their values. One that only reads (`reads_only`) asks nobody for approval.
+    hold their values. One that only reads (`reads_only`) needs no approval.
     """
 
     url: HTTPAddress
