@@ -45,7 +45,7 @@ NOT_RUN = {
     r"make run$|\. \.venv/bin/activate": "makes the environment in which this test runs",
     r"docker ": "needs a daemon of Docker; test_deploy.py has Compose judge its file",
     r"python3 -m venv /opt|install -|systemctl ": "changes the system; test_deploy.py has systemd judge the unit",
-    r"penstock keys create me --store sqlite:////var": "writes where only the service may; other keys are created here",
+    r"/opt/penstock/bin/penstock keys create me --store sqlite:////var": "writes where only the service may; other keys are created here",
     r"hermes plugins ": "is Hermes' own command; tests/integrations/test_hermes.py runs the engine in the real agent",
     r"python -m benchmarks ": "measures for minutes; tests/unit/test_benchmarks.py runs them with --quick",
     r".* --engine ray --ray-address auto": "needs a Ray cluster; test_trajectory_ray.py starts one",
