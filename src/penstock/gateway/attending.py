@@ -93,14 +93,14 @@ class Line:
         """True while an order is in it."""
         return self._last is not None and not self._last.done()
 
-    def join(self) -> _Place:
+    def join(self) -> _PlaceInLine:
         """Returns the place behind all others."""
-        place = _Place(self._last)
+        place = _PlaceInLine(self._last)
         self._last = place.left
         return place
 
 
-class _Place:
+class _PlaceInLine:
     """A place in a line: entered when all before it have left. One that is never entered must be left, too."""
 
     def __init__(self, before: asyncio.Future[None] | None) -> None:

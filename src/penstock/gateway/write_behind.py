@@ -33,9 +33,8 @@ __all__ = ["WriteBehindStore"]
 _MOST_TOGETHER = 64  # appends in one transaction
 _FRESH_SECONDS = 1.0  # a note that was read is not read again: what others have learned meanwhile can wait
 _HOSTED_FRESH_SECONDS = 30.0  # where the turns say when another instance has written notes of a conversation
-_LEARNED_SECONDS = (
-    5.0  # between two writings of what is on no session: all turns of all processes would wait for its rows
-)
+# Between two writings of notes on no session: all turns of all processes would wait for their rows.
+_LEARNED_SECONDS = 5.0
 _MOST_READ = 4_096  # notes
 
 

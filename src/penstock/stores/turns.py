@@ -57,8 +57,9 @@ class TurnClaim(NamedTuple):
 def claim_turn(do: Transaction, session_id: str, claim: TurnClaim, words: SqlSpelling) -> Callable[[], bool]:
     """Claims the turn of a conversation until a moment, or renews it.
 
-    Returns a function that gives False where another holder has it. Call it when the transaction has ended: then all of it was one
-    round trip, and every turn of a hosted conversation waits for it. So it is with the other functions here that return one.
+    Returns a function that gives False if another holder has it. Call it after the transaction has ended: then all of it
+    is one round trip, and every turn of a hosted conversation waits for it. The same goes for the other functions here
+    that return one.
     """
     known = defer_conversation(do, session_id, words.hold_session)
     claimed = _defer_claim(do, session_id, claim)
