@@ -64,7 +64,7 @@ def play_chat(folder):
     ]
     with stage(folder, script, repeat_last=True) as at:
         assert at.command("sessions", "import", ROOT / "examples" / "long_session.json").code == 0
-        with at.screen("--resume", "--context-length", "64k", columns=96, rows=30) as chat:
+        with at.screen("--resume", "--context-length", "64k", columns=96, rows=34) as chat:
             chat.wait_idle()
             chat.say("/compress")
             chat.wait("compressed .* messages")
@@ -72,7 +72,7 @@ def play_chat(folder):
             chat.say("Which Paylane endpoint receives our live orders?")
             chat.wait("we_5Kd2Rv81Qx.*m28")
             chat.wait_idle()
-            rows = [[chat.screen.buffer[y][x] for x in range(96)] for y in range(30)]
+            rows = [[chat.screen.buffer[y][x] for x in range(96)] for y in range(34)]
     while rows and not "".join(cell.data for cell in rows[-1]).strip():
         rows.pop()
     return rows
