@@ -119,7 +119,7 @@ class MemoryHistory:
         `summaries` are the handles of those that stand in it too.
         """
         self._view, self._written, self._standing = {}, [], frozenset(summaries)
-        self._topic = find_topic(messages)
+        self._topic = find_topic(reversed(messages))
         for number, message in zip(numbers, messages, strict=True):
             known = self._messages.get(number)
             if number and (known is None or known is message or known.parts == message.parts):

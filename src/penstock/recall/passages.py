@@ -8,6 +8,7 @@ same message always gives the same passages, so that an index needs to keep thei
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,7 +19,7 @@ from penstock.writing.excerpts import lay_out
 from penstock.writing.reading import Speaker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from penstock.conversation.message import Message
 
@@ -26,6 +27,7 @@ __all__ = [
     "INDEX_VERSION",
     "PASSAGE_CHARACTERS",
     "Passage",
+    "cut_again",
     "cut_at_lines",
     "cut_passages",
     "make_readable",
@@ -37,6 +39,8 @@ INDEX_VERSION = 2
 
 Another way to cut passages or to make terms needs the next number: then stores index anew.
 """
+_REMEMBERED = 512  # texts: more messages than a search looks at
+_LONGEST_REMEMBERED = 16_000  # characters
 _BORDERS = (". ", "; ", "}, ", ", ", " ")
 _has_word = re.compile(r"\w").search
 _SPEAKERS = {
@@ -61,11 +65,31 @@ class Passage(msgspec.Struct, frozen=True, gc=False):
 
 def cut_passages(message: Message) -> tuple[Passage, ...]:
     """Returns the passages of a message, in order. A message without words has none."""
+    return _cut_voices(message, _cut_text)
+
+
+def cut_again(message: Message) -> tuple[Passage, ...]:
+    """Returns the same for a search, which meets the same messages as the one before: texts of usual length are remembered."""
+    return _cut_voices(
+        message, lambda text: _remember_text(text) if len(text) <= _LONGEST_REMEMBERED else _cut_text(text)
+    )
+
+
+def _cut_voices(message: Message, cut: Callable[[str], Iterable[str]]) -> tuple[Passage, ...]:
     return tuple(
         Passage(number, speaker, piece, call)
         for number, (speaker, text, call) in enumerate(_split_voices(message))
-        for piece in cut_at_lines(make_readable(text), PASSAGE_CHARACTERS)
+        for piece in cut(text)
     )
+
+
+def _cut_text(text: str) -> Iterable[str]:
+    return cut_at_lines(make_readable(text), PASSAGE_CHARACTERS)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _remember_text(text: str) -> tuple[str, ...]:
+    return tuple(_cut_text(text))
 
 
 def make_readable(text: str) -> str:

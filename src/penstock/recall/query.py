@@ -17,7 +17,7 @@ from penstock.recall.terms import find_terms, split_tokens
 from penstock.writing.values import PHRASE, values_in_phrase, values_in_token
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from penstock.conversation.message import Message
 
@@ -109,13 +109,13 @@ def add_surroundings(wanted: str, surroundings: str) -> str:
     return f"{wanted:<{_WANTED}} {surroundings}" if surroundings else wanted
 
 
-def find_topic(messages: Sequence[Message]) -> str:
-    """Returns what is being talked about at the end of these messages.
+def find_topic(newest_first: Iterable[Message]) -> str:
+    """Returns what is being talked about in messages that come from the last on. No more of them are read than needed.
 
-    That is what the assistant said last, and the last request.
+    It is what the assistant said last, and the last request.
     """
     said: dict[Role, str] = {}
-    for message in reversed(messages):
+    for message in newest_first:
         text = "".join(part.text for part in message.parts if isinstance(part, Text))
         if message.role in _TALKING and text.strip():
             said.setdefault(message.role, text)

@@ -615,52 +615,49 @@ class _Pieces(msgspec.Struct, frozen=True, eq=False):
     values: list[set[int]]
     worth: Sequence[float]
 
-    def compute_gain(self, row: int, shown: set[int]) -> float:
-        """Returns what a piece adds to others that show these values."""
-        again = self.values[row] & shown
-        return self.gains[row] - math.fsum(map(self.worth.__getitem__, again)) if again else self.gains[row]
+    def measure_density(self, row: int) -> float:
+        """Returns what a piece adds alone for its length."""
+        return self.gains[row] / (self.lengths[row] + _OVERHEAD)
 
 
-def _fill_excerpt(pieces: _Pieces, rows: Iterable[int], characters: int) -> tuple[float, list[int]]:
+def _fill_excerpt(pieces: _Pieces, rows: Sequence[int], characters: int) -> tuple[float, list[int]]:
     """Returns what the best rows for so many characters add together, and these rows in order.
 
     The best are those that add the most for their length. They come in that order; one that adds less, beside others
     that show its values, is put back to its place in it.
     """
-    lengths, gains = pieces.lengths, pieces.gains
+    lengths, gains, values = pieces.lengths, pieces.gains, pieces.values
     room = characters + len(_GAP)
-    coming = iter(rows)
-    following = next(coming, None)
+    at = 0
     put_back: list[tuple[float, int]] = []
     chosen: list[int] = []
     shown: set[int] = set()
     total = 0.0
-    while room > _LEAST_ROOM:
-        entry = None
-        if following is not None:
-            entry = -gains[following] / (lengths[following] + _OVERHEAD), following
-        if put_back and (entry is None or put_back[0] < entry):
+    while room > _LEAST_ROOM and (at < len(rows) or put_back):
+        if put_back and (at == len(rows) or put_back[0] < (-pieces.measure_density(rows[at]), rows[at])):
             row = heapq.heappop(put_back)[1]
-        elif entry is not None:
-            row = entry[1]
-            following = next(coming, None)
         else:
-            break
+            row = rows[at]
+            at += 1
         length = lengths[row]
-        if length + len(_GAP) > room:
+        if length + len(_GAP) > room:  # nor will others that are too long
+            rows, at = [other for other in rows[at:] if lengths[other] + len(_GAP) <= room], 0
             continue
-        added = pieces.compute_gain(row, shown)
+        added = gains[row]
+        if not shown.isdisjoint(values[row]):
+            added -= math.fsum(map(pieces.worth.__getitem__, values[row] & shown))
+            density = added / (length + _OVERHEAD)
+            densest = max(
+                pieces.measure_density(rows[at]) if at < len(rows) else 0.0,
+                -put_back[0][0] if put_back else 0.0,
+            )
+            if 0.0 < density < densest:
+                heapq.heappush(put_back, (-density, row))
+                continue
         if added <= 0.0:
             continue
-        density = added / (length + _OVERHEAD)
-        densest = 0.0 if following is None else gains[following] / (lengths[following] + _OVERHEAD)
-        if put_back:
-            densest = max(densest, -put_back[0][0])
-        if density < densest:
-            heapq.heappush(put_back, (-density, row))
-            continue
         chosen.append(row)
-        shown |= pieces.values[row]
+        shown |= values[row]
         total += added
         room -= length + len(_GAP)
     return total, sorted(chosen)
@@ -692,11 +689,9 @@ def draw_excerpt(text: str, query: Query, characters: int) -> str:
     scores = score_fragments(query, table, _count_terms(query, table)).tolist()
     lengths = list(map(len, table.texts))
     best = max(range(len(table)), key=scores.__getitem__)
-    rest = [row for row in range(len(table)) if row != best]
-    rest.sort(key=lambda row: -scores[row] / (lengths[row] + _OVERHEAD))
-    room = characters - lengths[best] - len(_GAP)
     pieces = _Pieces(lengths, scores, [set()] * len(table), ())
-    beside = _fill_excerpt(pieces, rest, room)[1]
+    rest = sorted((row for row in range(len(table)) if row != best), key=pieces.measure_density, reverse=True)
+    beside = _fill_excerpt(pieces, rest, characters - lengths[best] - len(_GAP))[1]
     return _join_fragments(table, sorted([best, *beside]))
 
 

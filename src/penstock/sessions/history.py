@@ -18,34 +18,41 @@ from penstock.recall.originals import write_original, write_originals, write_tit
 from penstock.recall.passages import cut_passages
 from penstock.recall.query import find_topic, find_values
 from penstock.sessions.pins import stands_whole
-from penstock.sessions.stored_view import read_standing
+from penstock.sessions.stored_view import read_view
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from penstock.conversation.dialects.base import Dialect
     from penstock.conversation.message import Message, ToolCall
     from penstock.recall.embedding import Embedder
     from penstock.recall.history import Finding
     from penstock.recall.ranking import Wish
-    from penstock.sessions.stored_view import StoredView
     from penstock.stores.store import Store
-    from penstock.stores.values import CompactionRow, LogEntry, StoredResult
+    from penstock.stores.values import CompactionRow, LogEntry, SessionRow, StoredResult
     from penstock.writing.entities import EntityState
 
 __all__ = ["SessionHistory"]
 
 _BACK = 64  # messages before a result among which its call is looked for
+_LATEST = 8  # messages of the log that are read first for what was said last
 _ID_CHARACTERS = 8  # of a conversation's id, before the handle of something in it
 _OF_OTHERS = 3  # one finding in so many is left to other conversations
 _WIDER = 6  # times as many findings are asked of all conversations: many may be of this one
 
 
+class _SeenView(msgspec.Struct, frozen=True, gc=False):
+    """The values in a view: by the key of the compaction that it rests on, and the length of the log that it reaches to."""
+
+    compaction: int = -1
+    length: int = 0
+    values: frozenset[str] = frozenset()
+
+
 class SessionHistory:
     """A conversation in a store, at its tip, as an agent sees it that is sent its view.
 
-    Only the values that stand in the view are kept between calls, message by message: a search after a turn looks at
-    what that turn added. With an embedder, what is near in meaning is found as well. With `others`, the other conversations
+    Only the values that stand in the view are kept between calls: a search after a turn looks at what that turn added. With an embedder, what is near in meaning is found as well. With `others`, the other conversations
     of the same owner are searched and read, too: `3f9a2c41/m12` is m12 of the one whose id begins so.
     """
 
@@ -65,15 +72,16 @@ class SessionHistory:
         self._redact = redact
         self._embedder = embedder
         self._others = others
-        self._known: dict[tuple[int, int], frozenset[str]] = {}
+        self._seen = _SeenView()
 
     def search(self, query: str, wish: Wish) -> Sequence[Finding]:
         """Returns the best findings among what does not stand whole in the view, ranked by what the view talks about."""
-        now = read_standing(self._store, self._store.session(self.session_id))
-        view = now.view
-        whole = {piece.position for piece in view.pieces if isinstance(piece, Kept)}
-        known = wish.known | self._values(view, now.newest)
-        about = wish.surroundings or self._read_latest_talk(view)
+        row = self._store.session(self.session_id)
+        newest, length = self._store.newest_compaction(row.id), self._store.log_tip(row.id).length
+        pieces = fold(length, newest.compaction if newest is not None else None)
+        whole = {piece.position for piece in pieces if isinstance(piece, Kept)}
+        known = wish.known | self._find_values(row, newest, length)
+        about = wish.surroundings or find_topic(self._read_back(row, newest, length))
         wish = msgspec.structs.replace(wish, known=known, surroundings=about, now=wish.now or time.time())
         own = self._store.search(
             query,
@@ -290,24 +298,37 @@ class SessionHistory:
     def _dialect(self) -> Dialect:
         return dialect_named(self._store.session(self.session_id).dialect)
 
-    def _read_latest_talk(self, view: StoredView) -> str:
-        dialect = self._dialect()
-        return find_topic([dialect.decode(wire) for wire in view.wires[-_BACK:]])
+    def _read_back(self, row: SessionRow, newest: CompactionRow | None, length: int) -> Iterator[Message]:
+        """Yields the messages of the view from the last on. What was said last mostly stands among the newest few of the log."""
+        dialect = dialect_named(row.dialect)
+        latest = self._store.read_from(row.id, max(_find_settled(newest), length - _LATEST), _LATEST)
+        for entry in reversed(latest):
+            yield dialect.decode(parse_json(entry.raw))
+        view = read_view(self._store, row, newest.compaction if newest is not None else None, length)
+        for wire in reversed(view.wires[-_BACK : len(view.wires) - len(latest)]):
+            yield dialect.decode(wire)
 
-    def _values(self, view: StoredView, newest: CompactionRow | None) -> frozenset[str]:
-        """Returns every value in the view. Messages that were looked at before are not looked at again until a compaction."""
-        length, compaction = (newest.compaction.length, newest.key) if newest is not None else (0, 0)
-        dialect = self._dialect()
-        known: dict[tuple[int, int], frozenset[str]] = {}
-        for place, (wire, position) in enumerate(zip(view.wires, view.positions, strict=True)):
-            at = -1 - place if position is None else position
-            key = (at, compaction if at < length else 0)
-            held = self._known.get(key)
-            if held is None:
-                held = find_values(passage.text for passage in cut_passages(dialect.decode(wire)))
-            known[key] = held
-        self._known = known
-        return frozenset().union(*known.values())
+    def _find_values(self, row: SessionRow, newest: CompactionRow | None, length: int) -> frozenset[str]:
+        """Returns every value in the view. What was looked at before is not looked at again until a compaction."""
+        dialect = dialect_named(row.dialect)
+        compaction = newest.key if newest is not None else 0
+        seen = self._seen
+        if seen.compaction == compaction and _find_settled(newest) <= seen.length <= length:
+            entries = self._store.read_from(row.id, seen.length, length - seen.length)
+            wires, values = [parse_json(entry.raw) for entry in entries], seen.values
+        else:
+            view = read_view(self._store, row, newest.compaction if newest is not None else None, length)
+            wires, values = view.wires, frozenset()
+        if wires:
+            messages = map(dialect.decode, wires)
+            values |= find_values(passage.text for one in messages for passage in cut_passages(one))
+        self._seen = _SeenView(compaction, length, values)
+        return values
+
+
+def _find_settled(newest: CompactionRow | None) -> int:
+    """Returns the position from which on the view is the log: a handoff may stand inside the first message behind it."""
+    return newest.compaction.length + 1 if newest is not None else 0
 
 
 def _summary_text(row: CompactionRow) -> str:

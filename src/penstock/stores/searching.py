@@ -20,7 +20,7 @@ from penstock.recall.embedding import Meaning
 from penstock.recall.fragments import Origin
 from penstock.recall.history import Finding
 from penstock.recall.originals import redact_message
-from penstock.recall.passages import cut_passages
+from penstock.recall.passages import cut_again
 from penstock.recall.query import Statistics, add_surroundings, read_query
 from penstock.recall.ranking import Candidate, Wish, choose_passages, choose_terms, rank
 from penstock.recall.talk import add_stems, read_talk_query
@@ -586,7 +586,7 @@ class _Texts:
         self._moved: set[PassageSource] = set()
         for source, message in messages.items():
             clean = redact_message(message, redact)
-            self._passages[source] = cut_passages(clean)
+            self._passages[source] = cut_again(clean)
             if clean.parts != message.parts:
                 self._moved.add(source)
 
