@@ -483,6 +483,7 @@ class _HitPicker:
             stock.values.worth.tolist(),
         )
         self._pieces.gains.extend(map(self._sum_worth, range(len(rows))))
+        self._densities = np.array(list(map(self._pieces.measure_density, range(len(rows)))))
         fresh = _drop_repeats(self._texts, self._alone)
         turns = np.array([origin.turn for origin in self._origins], np.int64)
         self._turns = np.unique(turns[fresh])
@@ -561,13 +562,13 @@ class _HitPicker:
         for row in set(self._stock.values.rows[is_shown[self._stock.values.values]].tolist()):
             self._pieces.values[row].difference_update(shown)
             self._pieces.gains[row] = self._sum_worth(row)
+            self._densities[row] = self._pieces.measure_density(row)
         self._sort_left()
 
     def _sort_left(self) -> None:
         """Sorts the rows that are left by what they add for their length."""
         rows = np.flatnonzero(self._left)
-        densities = np.array(self._pieces.gains)[rows] / (np.array(self._pieces.lengths)[rows] + _OVERHEAD)
-        self._sorted = rows[np.argsort(-densities, kind="stable")]
+        self._sorted = rows[np.argsort(-self._densities[rows], kind="stable")]
         self._sorted_turns = self._turn_of[self._sorted]
 
 

@@ -71,6 +71,34 @@ def test_what_left_the_view_is_found_and_read(session):
     assert any(gone in one["excerpt"] for one in answer["found"])
 
 
+def test_a_history_that_was_asked_before_finds_what_a_new_one_finds(session):
+    """It keeps the values of the view between searches, and reads only the newest messages for what was said last."""
+    queries = [f"line 8 of part{part} holds which value" for part in (3, 5, 7, 9)]
+
+    def say(part):
+        for answer in (f"Line 8 of src/part{part}/file8.py holds value_{part}_8.", "It is done."):
+            session.append([{"role": "assistant", "content": answer}, {"role": "user", "content": "And?"}])
+
+    steps = {
+        "compacted": lambda: session.compact(target_tokens=3_000),
+        "more said": lambda: say(3),
+        "said behind it": lambda: say(5),
+        "nothing new": lambda: None,
+        "much read since": lambda: session.append([{"role": "tool", "content": "read"} for _ in range(12)]),
+        "rewound": lambda: session.rewind(1),
+        "undone": session.undo,
+        "said again": lambda: say(7),
+        "compacted again": lambda: session.compact(target_tokens=2_500),
+        "and more": lambda: say(9),
+    }
+    for name, take in steps.items():
+        take()
+        asked = [session.search(query) for query in queries]
+        anew = penstock.Session.resume(session.store, session.id)
+        assert asked == [anew.search(query) for query in queries], name
+        assert any(asked), name
+
+
 def test_no_finding_quotes_a_message_that_stands_in_the_view(session):
     session.compact(target_tokens=3_000)
     newest = session.store.newest_compaction(session.id)
