@@ -3,9 +3,9 @@
 How likely each value is needed, `importance` says. The choice is a greedy cover within a budget. The next excerpt is
 always the one that adds the most per token, given what is covered already: a value that stands in the view, in the
 tail or in an excerpt chosen before adds nothing. A value counts in full only with plain words beside it, its own or
-those of a neighbouring excerpt that is chosen too; bare it counts for less. The first excerpt of a message also pays
-for the message's header. What an excerpt could add at most is worked out for all of them at once; what it adds
-now only for those that come to the top of the heap.
+those of a neighbouring excerpt that is chosen too; bare it counts for less, and brings its neighbours among the
+candidates. The first excerpt of a message also pays for the message's header. What an excerpt could add at most is
+worked out for all of them at once; what it adds now only for those that come to the top of the heap.
 
 Excerpts, sources and values are numbers here: those of the `Index`, whose arrays say what belongs to what.
 """
@@ -41,6 +41,7 @@ _SHORTEST_TOPIC_WORD = 3
 _BARE = 0.6  # what a value without plain words beside it is worth
 _WORDS = 2  # that many plain words make it usable
 _CHARACTERS_PER_TOKEN = 3.6
+_MOST_CHARACTERS_PER_TOKEN = 5.5  # of a line of words
 _SMALLEST_POOL = 1_500
 _LEAST_ROOM = 6  # tokens: nothing useful fits in less
 _NOTHING = 1e-9
@@ -165,6 +166,7 @@ class ExcerptChoice:
         # holds is the best.
         self._heap: list[tuple[float, int]] = []
         self._worth: NDArray[np.float32] | None = None  # by excerpt, beside its values
+        self._allowed: NDArray[np.bool_] | None = None  # by excerpt, in `fill`
         self._shown = ""  # a text in the view, in which no excerpt is quoted again
 
     def cover(self, ids: NDArray[np.int32], *, bare: bool = False) -> None:
@@ -200,6 +202,7 @@ class ExcerptChoice:
             newer = np.arange(len(worth), dtype=np.float32) / np.float32(max(1, len(worth)))
             worth = worth * (np.float32(1.0) + newer)
         self._worth = worth
+        self._allowed = allowed
         numbers = np.flatnonzero(allowed)
         ceilings: NDArray[np.float64] | None = None
         while budget - self.tokens > _LEAST_ROOM:
@@ -323,8 +326,9 @@ class ExcerptChoice:
             self._values[number] = own
             first = end
         met = set().union(*[self._values[number] for number in fresh])
-        self._look_up(np.array(sorted(met - self._weight_of.keys()), np.int64))
-        unknown = sorted(set(sources) - self._header.keys())
+        # One by one: a set less the keys of a dictionary looks at all of the keys.
+        self._look_up(np.array(sorted(value for value in met if value not in self._weight_of), np.int64))
+        unknown = sorted({source for source in sources if source not in self._header})
         if self._header_of is None:
             self._header.update(dict.fromkeys(unknown, 0))
             return
@@ -357,6 +361,8 @@ class ExcerptChoice:
             _, number = heapq.heappop(heap)
             if number in chosen:
                 continue
+            if number not in self._cost:
+                self._prepare([number])
             density = self._density(number)
             if density <= _NOTHING:
                 continue
@@ -381,20 +387,40 @@ class ExcerptChoice:
         again = self._siblings.get(source, [])
         if source in self._opened:
             again = [n for n in (number - 1, number + 1) if self._source.get(n) == source]
-        self._choose(number)
+        words = self._choose(number)
         for other in again:
             if other not in self.chosen:
                 heapq.heappush(self._heap, (-self._density(other), other))
+        if words < _WORDS:
+            self._offer_words(number, words)
 
-    def _choose(self, number: int) -> None:
+    def _offer_words(self, number: int, words: int) -> None:
+        """Put those beside a bare excerpt on the heap that would give it words and were not looked at yet.
+
+        A comment above a line of code seldom has a value of its own, so that it is not among the candidates. What it
+        costs is counted only if it comes to the top.
+        """
+        index, source, allowed = self._index, self._source[number], self._allowed
+        lack = sum([self._lack[value] for value in self._values[number]])
+        for other in (number - 1, number + 1):
+            if other in self._cost or allowed is None or not 0 <= other < len(allowed) or not allowed[other]:
+                continue
+            if index.source_of[other] == source and words + self._plain_words(other) >= _WORDS:
+                least = 1.0 + float(index.lengths[other]) / _MOST_CHARACTERS_PER_TOKEN
+                heapq.heappush(self._heap, (-lack / least, other))
+
+    def _choose(self, number: int) -> int:
+        """Choose this excerpt; returns the plain words around it."""
         self.tokens += self._price(number)
         self._opened.add(self._source[number])
         self.chosen.add(number)
         self.order.append(number)
-        self._raise(number, 1.0 if self._words_around(number) >= _WORDS else _BARE)
+        words = self._words_around(number)
+        self._raise(number, 1.0 if words >= _WORDS else _BARE)
         for other in self._find_chosen_beside(number):
             if self._words_around(other) >= _WORDS:
                 self._raise(other, 1.0)
+        return words
 
     def _raise(self, number: int, level: float) -> None:
         """Count the values of this excerpt as covered so far, where they are not further already."""

@@ -105,6 +105,25 @@ def test_a_bare_value_is_still_worth_its_words():
     assert len(choice.order) == 1
 
 
+def test_a_bare_line_brings_the_line_beside_it_whose_words_say_what_it_is():
+    comment = "# the password may be wrong three times before it locks"
+    index = opened(
+        f"{comment}\nLOGIN_TRIES = MAX_TRIES_3 * 1000\nRETRY_AFTER = BACK_OFF_2 * 7000\n# see above, as ever"
+    ).index
+    said = [index.excerpt(number) for number in range(len(index.lengths))]
+    assert len(said) == 4
+    assert said[0] == comment
+    assert index.starts[1] == 0  # the comment holds no value, by which it could be chosen
+    choice = ExcerptChoice(index, np.ones(len(index.in_sources), np.float32), TOKENIZER)
+    choice.fill(all_of(index), 500)
+    assert {0, 1, 2} <= choice.chosen
+    closed = all_of(index)
+    closed[0] = False
+    choice = ExcerptChoice(index, np.ones(len(index.in_sources), np.float32), TOKENIZER)
+    choice.fill(closed, 500)
+    assert 0 not in choice.chosen
+
+
 def test_a_path_covers_its_folder_and_its_end():
     index = opened(
         "the parser stands in /srv/shop/src/parser/dates.py over there",
