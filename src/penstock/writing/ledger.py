@@ -377,21 +377,25 @@ def find_running(text: str) -> str:
 
 
 def join_waits(facts: Sequence[Fact]) -> list[Fact]:
-    """Returns the facts with each call that waits for a process standing for the command that began it."""
+    """Returns the facts with each call that waits for a process standing for the command that began it.
+
+    Both may stand in one message: then the call that waits comes before the result that names the process.
+    """
     began: dict[str, Fact] = {}
-    calls: dict[str, Fact] = {}
-    joined: list[Fact] = []
+    calls = {fact.call_id: fact for fact in facts if fact.kind is FactKind.CALL}
     for fact in facts:
-        if fact.kind is FactKind.CALL:
-            if (first := began.get(fact.process)) is not None:
-                fact = msgspec.structs.replace(  # noqa: PLW2901 (what is joined takes its place)
-                    first, number=fact.number, call_id=fact.call_id, path=""
-                )
-            calls[fact.call_id] = fact
-        elif fact.kind is FactKind.OUTCOME and fact.process and fact.call_id in calls:
+        if fact.kind is FactKind.OUTCOME and fact.process and fact.call_id in calls:
             began.setdefault(fact.process, calls[fact.call_id])
-        joined.append(fact)
-    return joined
+    return [
+        _stand_for(began.get(fact.process), fact) if fact.kind is FactKind.CALL else fact for fact in facts
+    ]
+
+
+def _stand_for(command: Fact | None, call: Fact) -> Fact:
+    """Returns the call as the command that began what it waits for; as it is where that is not known, or itself."""
+    if command is None or command.call_id == call.call_id:
+        return call
+    return msgspec.structs.replace(command, number=call.number, call_id=call.call_id, path="")
 
 
 def read_outcome(result: ToolResult, redact: Callable[[str], str]) -> Fact:

@@ -193,6 +193,17 @@ class TestActions:
         ]
         assert texts(found.open_errors) == ["go test -race ./...: --- FAIL: TestRace"]
 
+    def test_also_where_both_were_called_in_one_message(self):
+        started = "Process running with session ID 4711\nOutput:\n"
+        found = ledger(
+            call("c1", "terminal", command="go test ./..."),
+            call("c2", "write_stdin", session_id=4711, chars=""),
+            result("c1", started),
+            result("c2", "--- FAIL: TestRace\nexited with code 1"),
+        )
+        assert texts(found.actions) == ["ran go test ./... → --- FAIL: TestRace"]
+        assert texts(found.open_errors) == ["go test ./...: --- FAIL: TestRace"]
+
     def test_a_side_effect_without_a_result_is_not_confirmed(self):
         assert texts(ledger(call("c1", "write_file", path="a.py", content="x")).actions) == [
             "wrote a.py → not confirmed"
