@@ -283,7 +283,7 @@ _SECRETS: dict[str, tuple[str, ...]] = {
         "shpat_⟦hex:32⟧",
     ),
     "packages and tools": (
-        "//registry.npmjs.org/:_authToken=npm_⟦alnum:36⟧",
+        "//npm.example.com/:_authToken=npm_⟦alnum:36⟧",
         "lin_api_⟦alnum:40⟧",
         "PMAK-⟦hex:24⟧-⟦hex:34⟧",
         "hvs.⟦url:90⟧",

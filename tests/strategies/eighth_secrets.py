@@ -83,7 +83,7 @@ _SECRETS: dict[str, tuple[str, ...]] = {
         "Bitbucket app password for ann is ATBB⟦alnum:28⟧",
     ),
     "package registries": (
-        "//registry.npmjs.org/:_authToken=npm_⟦alnum:36⟧",
+        "//npm.example.com/:_authToken=npm_⟦alnum:36⟧",
         "[pypi]\nusername = __token__\npassword = pypi-AgEIcHlwaS5vcmc⟦url:80⟧",
         "machine repo.example.org login ci password ⟦drawn⟧",
         "<server><id>nexus</id><username>ci</username><password>⟦marked⟧</password></server>",

@@ -261,7 +261,7 @@ def _azure(v: Values) -> Iterator[tuple[str, str]]:
 @_kind("package registries")
 def _registries(v: Values) -> Iterator[tuple[str, str]]:
     token = "npm_" + v.alnum(36)
-    yield f"//registry.npmjs.org/:_authToken={token}", token
+    yield f"//npm.example.com/:_authToken={token}", token
     token = "pypi-AgEIcHlwaS5vcmc" + v.url_safe(120)
     yield f"[pypi]\nusername = __token__\npassword = {token}", token
     token = v.base64(18)

@@ -276,7 +276,7 @@ _SECRETS: dict[str, tuple[str, ...]] = {
 _LOOK_ALIKES: tuple[str, ...] = (
     "Merge commit '⟪hex:40⟫' into main",
     "go.sum: github.com/x/y v1.2.3 h1:⟪b64:43⟫=",
-    '"resolved": "https://registry.npmjs.org/a/-/a-1.0.0.tgz#⟪hex:40⟫"',
+    '"resolved": "https://npm.example.com/a/-/a-1.0.0.tgz#⟪hex:40⟫"',
     "digest: sha256:⟪hex:64⟫",
     'ETag: W/"⟪hex:27⟫"',
     "session 3 of 12: passwords and how to hash them",

@@ -260,7 +260,7 @@ _SECRETS: dict[str, tuple[str, ...]] = {
         "-----BEGIN OPENSSH PRIVATE KEY-----\n⟦pem⟧\n-----END OPENSSH PRIVATE KEY-----",
         "PuTTY-User-Key-File-3: ssh-ed25519\nEncryption: none\nPrivate-Lines: 3\n⟦pem⟧\n",
         "AGE-SECRET-KEY-1⟦bech:58⟧",
-        "//registry.npmjs.org/:_authToken=⟦hex:8⟧-⟦hex:4⟧-⟦hex:4⟧-⟦hex:4⟧-⟦hex:12⟧",
+        "//npm.example.com/:_authToken=⟦hex:8⟧-⟦hex:4⟧-⟦hex:4⟧-⟦hex:4⟧-⟦hex:12⟧",
     ),
 }
 

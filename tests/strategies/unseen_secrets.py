@@ -270,7 +270,7 @@ _SECRETS: dict[str, tuple[str, ...]] = {
     ),
     "files of tools": (
         "machine api.example.com login maria password ⟦pw⟧",
-        "//registry.npmjs.org/:_authToken=⟦hex:36⟧",
+        "//npm.example.com/:_authToken=⟦hex:36⟧",
         "db1.example.com:5432:app:maria:⟦pw⟧",
         "maria:$6$⟦alnum:8⟧$⟦alnum:86⟧:19000:0:99999:7:::",
         'network={\n  ssid="home"\n  psk="⟦short⟧"\n}',

@@ -137,7 +137,7 @@ KNOWN: tuple[Planted, ...] = (
         ("openrouter",),
     ),
     Planted(
-        "npm token", f"npm config set //registry.npmjs.org/:_authToken {_npm}", (_npm,), ("npm config set",)
+        "npm token", f"npm config set //npm.example.com/:_authToken {_npm}", (_npm,), ("npm config set",)
     ),
     Planted("sendgrid key", f"SENDGRID={_sendgrid}", (_sendgrid,)),
     Planted("twilio key", f"client = Client('{_twilio}', secret)", (_twilio,), ("client = Client(",)),
