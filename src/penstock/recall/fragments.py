@@ -5,7 +5,7 @@ the pairs of neighbouring words that it shares with the query. How rare a term i
 rare a pair is, from the fragments at hand.
 
 A search looks at some two thousand fragments, so they are a table of numbers: each token, term and value has one, by a
-`Vocabulary`. It also keeps what it has read of a passage, since searches in one conversation meet the same passages.
+`PassageReader`. It also keeps what it has read of a passage, since searches in one conversation meet the same passages.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ __all__ = [
     "FRAGMENT_CHARACTERS",
     "FragmentTable",
     "Origin",
-    "Vocabulary",
+    "PassageReader",
     "cut_fragments",
-    "find_vocabulary",
+    "find_reader",
     "score_fragments",
 ]
 
@@ -48,7 +48,7 @@ _LENGTH = 0.75  # b of BM25
 _BESIDE = 0.4  # of a neighbour in the same voice
 _NEXT_VOICE = 0.1
 _PAIRS = 0.5
-_MOST_STRINGS = 1 << 16  # of a vocabulary that is kept
+_MOST_STRINGS = 1 << 16  # of a reader that is kept
 _MOST_PASSAGES = 2_000  # a few kilobytes each
 
 
@@ -74,7 +74,7 @@ class _ReadPassage(msgspec.Struct, frozen=True, gc=False):
     values: bytes
 
 
-class Vocabulary:
+class PassageReader:
     """Numbers of strings, and the passages that were read with them. It only grows, until another is begun."""
 
     def __init__(self) -> None:
@@ -136,13 +136,13 @@ class Vocabulary:
         return values
 
 
-_kept = [Vocabulary()]
+_kept = [PassageReader()]
 
 
-def find_vocabulary() -> Vocabulary:
-    """Returns the vocabulary of this process, a new one where the last has grown large."""
+def find_reader() -> PassageReader:
+    """Returns the reader of this process, a new one where the last has grown large."""
     if _kept[0].is_full:
-        _kept[0] = Vocabulary()
+        _kept[0] = PassageReader()
     return _kept[0]
 
 
@@ -151,7 +151,7 @@ class FragmentTable(msgspec.Struct, frozen=True, eq=False):
 
     numbers: Mapping[str, int]
     strings: int
-    """The count of numbers that the table may hold: the vocabulary may have grown since."""
+    """The count of numbers that the table may hold: the reader may have grown since."""
     origins: list[Origin]
     texts: list[str]
     places: NDArray[np.int64]
@@ -192,16 +192,16 @@ class FragmentTable(msgspec.Struct, frozen=True, eq=False):
 
 def cut_fragments(
     passages: Iterable[tuple[Origin, str]],
-    vocabulary: Vocabulary | None = None,
+    reader: PassageReader | None = None,
     size: int = FRAGMENT_CHARACTERS,
 ) -> FragmentTable:
     """Returns the fragments of passages that come in the order of their numbers.
 
-    Without a vocabulary, nothing is kept of them.
+    Without a reader, nothing is kept of them.
     """
-    vocabulary = vocabulary or Vocabulary()
+    reader = reader or PassageReader()
     given = list(passages)
-    read = vocabulary.read_passages((text for _, text in given), size)
+    read = reader.read_passages((text for _, text in given), size)
     origins: list[Origin] = []
     texts: list[str] = []
     shifts: list[int] = []  # of the places of a passage's fragments from their rows
@@ -219,8 +219,8 @@ def cut_fragments(
     token_rows = np.repeat(np.arange(len(texts)), _join(own.tokens_of_row for own in read))
     each = np.arange(len(tokens))
     return FragmentTable(
-        numbers=vocabulary.numbers,
-        strings=len(vocabulary.numbers),
+        numbers=reader.numbers,
+        strings=len(reader.numbers),
         origins=origins,
         texts=texts,
         places=places,

@@ -28,7 +28,7 @@ from penstock.recall.fragments import (
     FRAGMENT_CHARACTERS,
     Origin,
     cut_fragments,
-    find_vocabulary,
+    find_reader,
     score_fragments,
 )
 from penstock.recall.passages import make_readable
@@ -185,7 +185,7 @@ def rank(
         if meaning is None and _count_wanted(query) <= _FEW_WORDS:
             is_asked = partial(holds_word, talk, query)
         return _pick_messages(spoken, scores, query, wish, is_asked)
-    table = cut_fragments(((one.origin, one.text) for one in ordered), find_vocabulary())
+    table = cut_fragments(((one.origin, one.text) for one in ordered), find_reader())
     scores = score_fragments(query, table, statistics)
     if meaning is not None and len(table):
         scores = scores + _score_meaning(query, table, statistics, meaning, float(scores.max()))

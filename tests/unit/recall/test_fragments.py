@@ -9,7 +9,7 @@ from benchmarks.generate import coding_session, service_session
 
 from penstock.conversation.dialects import dialect_named
 from penstock.recall import MemoryIndex, Wish, fragments
-from penstock.recall.fragments import Origin, Vocabulary, cut_fragments, find_vocabulary
+from penstock.recall.fragments import Origin, PassageReader, cut_fragments, find_reader
 from penstock.writing.reading import Speaker
 
 QUERIES = [
@@ -32,7 +32,7 @@ def ask_all(index):
 
 
 def start_afresh(monkeypatch):
-    monkeypatch.setattr(fragments, "_kept", [Vocabulary()])
+    monkeypatch.setattr(fragments, "_kept", [PassageReader()])
 
 
 @pytest.fixture(scope="module")
@@ -51,17 +51,17 @@ def test_what_was_read_before_changes_no_search(indexes, monkeypatch):
     assert ask_all(coding) == alone
 
 
-def test_a_full_vocabulary_gives_way_to_a_new_one(indexes, monkeypatch):
+def test_a_full_reader_gives_way_to_a_new_one(indexes, monkeypatch):
     start_afresh(monkeypatch)
     expected = ask_all(indexes[0])
     for limit in ("_MOST_PASSAGES", "_MOST_STRINGS"):
         start_afresh(monkeypatch)
         with monkeypatch.context() as small:
             small.setattr(fragments, limit, 3)
-            first = find_vocabulary()
+            first = find_reader()
             assert ask_all(indexes[0]) == expected
             assert first.is_full
-            assert find_vocabulary() is not first
+            assert find_reader() is not first
 
 
 def test_searches_in_threads_find_what_each_finds_alone(indexes, monkeypatch):
