@@ -56,6 +56,7 @@ _LONGEST_REQUEST = 1_500  # characters of one older user message that are quoted
 _LAST_WORDS = 600  # characters at the end of a text, in which its last sentence is looked for
 _REFILLS = 2
 _LAST_TEXTS = 8
+_LONGEST_HEADING = 3  # words
 _MORE_OWN = 0.04  # of the room for excerpts, where it is a very small share of the conversation
 _ASKED_SHARE = 0.05  # of the room: lines that the request names in plain words
 _THING_SHARE = 0.0125  # for each thing that it asks for, where that is more
@@ -333,7 +334,8 @@ class ExtractiveWriter:
         """Returns what each excerpt is worth as a sentence that was said.
 
         Those of the newest text say most: together they are a conclusion, a list of what was done, an answer. Where tools
-        answer in data, its sentences mostly ask, and what is asked for was given since. Courtesies and repeats say nothing.
+        answer in data, its sentences mostly ask, and what is asked for was given since. Courtesies, headings and repeats say
+        nothing.
         """
         index = self._transcript.index
         worth = np.full(len(said), _SENTENCE_WORTH, np.float32)
@@ -346,7 +348,7 @@ class ExtractiveWriter:
         said_before: set[str] = set()
         for number in numbers.tolist():
             text = index.excerpt(number)
-            if text in said_before or is_courtesy(text):
+            if text in said_before or is_courtesy(text) or _is_heading(text):
                 worth[number] = 0.0
             said_before.add(text)
         return worth
@@ -490,6 +492,12 @@ class ExtractiveWriter:
             known = self._redactor.redact(_name_result(call))
             self._transcript.index.result_names[call] = known
         return known
+
+
+def _is_heading(text: str) -> bool:
+    """Returns whether a text only names what follows it, such as "IMPORTANT TIPS:": alone it says nothing."""
+    line = text.strip("*#_ ")
+    return line.endswith(":") and len(line.split()) <= _LONGEST_HEADING
 
 
 @lru_cache(maxsize=1_000)

@@ -126,7 +126,7 @@ def test_the_last_words_of_the_agent_stay_together():
     talk = [
         {
             "role": "assistant",
-            "content": f"I looked at the {word} and found nothing that is broken in any of its many corners so far, nor in the ones beside them. Thank you for waiting.",
+            "content": f"About {word}:\nI looked at the {word} and found nothing that is broken in any of its many corners so far, nor in the ones beside them. Thank you for waiting.",
         }
         for word in NUMBERED
     ]
@@ -141,6 +141,7 @@ def test_the_last_words_of_the_agent_stay_together():
     quoted = "\n".join(found[HandoffSection.CONTEXT])
     assert all(line in quoted for line in report)
     assert "Thank you" not in quoted
+    assert "About" not in quoted  # a heading alone says nothing
 
 
 def test_the_smaller_a_handoff_is_against_its_conversation_the_more_of_it_is_what_the_agent_said_last():
