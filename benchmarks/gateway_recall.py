@@ -44,15 +44,13 @@ def run(options: Options) -> list[Table]:
             process("-m", "penstock", *_serve(provider, folder)) as (port, gateway),
         ):
             plain, woven = asyncio.run(_measure(port, gateway.pid, script, rounds))
-        beyond = Figure(1_000 * (woven - 2 * plain), "ms", None if tool == "history_search" else ADDED)
+        beyond = Figure(1_000 * (woven - 2 * plain), "ms", ADDED)
         more = Figure(1_000 * (woven - plain), "ms")
         rows.append((f"`{tool}`", Figure(1_000 * plain, "ms"), Figure(1_000 * woven, "ms"), more, beyond))
     text = (
         f"A conversation of {TURNS} calls with {LINES} lines each, compacted to 8,000 tokens; processor time of the gateway and "
         f"its worker per answer, over {rounds} answers of each kind. *Beyond its own request* leaves out the work for one more answer, "
-        "and covers the look-up, joining the two answers, and what is stored of both; "
-        "that of `history_search` is the search itself, for which "
-        "there is no floor here."
+        "and covers the look-up, joining the two answers, and what is stored of both."
     )
     columns = ("tool", "answer without", "answer with", "more", "beyond its own request (floor)")
     return [Table("gateway-recall", "What a look-up adds to an answer", columns, tuple(rows), text)]
