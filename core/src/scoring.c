@@ -1,0 +1,423 @@
+#include "scoring.h"
+
+#include <string.h>
+
+/* As numpy adds: what is too large begins anew at the other end. */
+static inline int32_t wrapping_sum(int32_t one, int32_t other)
+{
+    return (int32_t)((uint32_t)one + (uint32_t)other);
+}
+
+/* What the rows of an excerpt lack, added up as numpy does and in the same order, since a sum of fractions depends on it: eight
+ * sums side by side, halves of a long run one after the other. */
+typedef struct {
+    const Values *values;
+    const int32_t *ids;
+    bool fits; /* no value so far was outside of the values */
+} Lacks;
+
+static inline float lack_of(Lacks *lacks, size_t row)
+{
+    int32_t value = lacks->ids[row];
+    if (value < 0 || (size_t)value >= lacks->values->count) {
+        lacks->fits = false;
+        return 0.0f;
+    }
+    float open = 1.0f - lacks->values->covered[value];
+    return open * lacks->values->weights[value];
+}
+
+static float sum_pairwise(Lacks *lacks, size_t first, size_t count)
+{
+    if (count < 8) {
+        float sum = 0.0f;
+        for (size_t row = 0; row < count; row++) {
+            sum += lack_of(lacks, first + row);
+        }
+        return sum;
+    }
+    if (count <= 128) {
+        float sums[8];
+        for (size_t place = 0; place < 8; place++) {
+            sums[place] = lack_of(lacks, first + place);
+        }
+        size_t row = 8, whole = count - count % 8;
+        for (; row < whole; row += 8) {
+            for (size_t place = 0; place < 8; place++) {
+                sums[place] += lack_of(lacks, first + row + place);
+            }
+        }
+        float sum = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+        for (; row < count; row++) {
+            sum += lack_of(lacks, first + row);
+        }
+        return sum;
+    }
+    size_t half = count / 2;
+    half -= half % 8;
+    return sum_pairwise(lacks, first, half) + sum_pairwise(lacks, first + half, count - half);
+}
+
+/* `numpy.add.reduceat` begins with the first row and adds the sum of the others to it. */
+static inline float sum_run(Lacks *lacks, size_t first, size_t after)
+{
+    if (first == after) {
+        return 0.0f;
+    }
+    float sum = lack_of(lacks, first);
+    return after - first > 1 ? sum + sum_pairwise(lacks, first + 1, after - first - 1) : sum;
+}
+
+bool sum_lacks(const Runs *excerpts, const Values *values, const int32_t *numbers, size_t count, float *sums)
+{
+    Lacks lacks = {values, excerpts->rows, true};
+    for (size_t place = 0; place < count && lacks.fits; place++) {
+        int32_t number = numbers[place];
+        size_t first, after;
+        if (number < 0 || (size_t)number >= excerpts->count || !find_run(excerpts, (size_t)number, &first, &after)) {
+            return false;
+        }
+        sums[place] = sum_run(&lacks, first, after);
+    }
+    return lacks.fits;
+}
+
+bool sum_allowed_lacks(const Runs *excerpts, const Values *values, const uint8_t *allowed, float *sums)
+{
+    Lacks lacks = {values, excerpts->rows, true};
+    for (size_t number = 0; number < excerpts->count && lacks.fits; number++) {
+        size_t first, after;
+        if (!allowed[number]) {
+            continue;
+        }
+        if (!find_run(excerpts, number, &first, &after)) {
+            return false;
+        }
+        sums[number] = sum_run(&lacks, first, after);
+    }
+    return lacks.fits;
+}
+
+/* One block of values, whose answers fit into the processor's caches. */
+static bool add_block(const Trees *trees, const uint8_t *answers, size_t count, int32_t *totals)
+{
+    uint16_t leaf[AT_ONCE];
+    for (size_t tree = 0; tree < trees->asked.count; tree++) {
+        size_t first, after, first_leaf, after_leaf;
+        if (!find_run(&trees->asked, tree, &first, &after) || !find_run(&trees->leaves, tree, &first_leaf, &after_leaf) ||
+            after - first > 16 || after_leaf - first_leaf != (size_t)1 << (after - first)) {
+            return false; /* a tree has as many leaves as its questions have answers */
+        }
+        memset(leaf, 0, sizeof leaf);
+        for (size_t row = first; row < after; row++) {
+            int32_t question = trees->asked.rows[row];
+            if (question < 0 || (size_t)question >= trees->question_count) {
+                return false;
+            }
+            const uint8_t *answer = answers + (size_t)question * AT_ONCE;
+            for (size_t place = 0; place < AT_ONCE; place++) {
+                leaf[place] = (uint16_t)(leaf[place] << 1 | answer[place]);
+            }
+        }
+        const int32_t *leaves = trees->leaves.rows + first_leaf;
+        for (size_t place = 0; place < count; place++) {
+            totals[place] = wrapping_sum(totals[place], leaves[leaf[place]]);
+        }
+    }
+    return true;
+}
+
+bool add_leaves(const Trees *trees, const int32_t *table, size_t count, uint8_t *answers, int32_t *totals)
+{
+    memset(answers, 0, trees->question_count * AT_ONCE);
+    for (size_t first = 0; first < count; first += AT_ONCE) {
+        size_t some = count - first < AT_ONCE ? count - first : AT_ONCE;
+        for (size_t question = 0; question < trees->question_count; question++) {
+            int32_t number = trees->features[question], threshold = trees->thresholds[question];
+            if (number < 0 || (size_t)number >= trees->feature_count) {
+                return false;
+            }
+            const int32_t *feature = table + (size_t)number * count + first;
+            uint8_t *answer = answers + question * AT_ONCE;
+            for (size_t place = 0; place < some; place++) {
+                answer[place] = feature[place] > threshold;
+            }
+        }
+        if (!add_block(trees, answers, some, totals + first)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool count_mentions(const Mentions *mentions, int32_t *by_voice, int32_t *last_by_voice, int32_t *flagged)
+{
+    const Runs *sources = &mentions->sources;
+    for (size_t source = 0; source < sources->count; source++) {
+        int8_t voice = mentions->voices[source];
+        int32_t message = mentions->messages[source], with_flag = 0;
+        size_t first, after;
+        if (voice < 0 || (size_t)voice >= mentions->voice_count || !find_run(sources, source, &first, &after)) {
+            return false;
+        }
+        for (size_t row = first; row < after; row++) {
+            int32_t value = sources->rows[row];
+            if (value < 0 || (size_t)value >= mentions->value_count) {
+                return false;
+            }
+            int32_t place = mentions->place_of[value];
+            with_flag += mentions->flags[value] != 0;
+            if (place < 0) {
+                continue;
+            }
+            if ((size_t)place >= mentions->place_count) {
+                return false;
+            }
+            size_t cell = (size_t)place * mentions->voice_count + (size_t)voice;
+            by_voice[cell] = wrapping_sum(by_voice[cell], 1);
+            last_by_voice[cell] = message; /* in order, so that the latest stays */
+        }
+        flagged[source] = with_flag;
+    }
+    return true;
+}
+
+bool count_owners(const Piece *piece, const uint16_t *wanted, const int32_t *times, size_t wanted_count, int32_t *found,
+                  size_t found_count)
+{
+    size_t word = 0;
+    for (size_t place = 0; place < wanted_count; place++) {
+        while (word < piece->owners.count && piece->words[word] < wanted[place]) {
+            word++;
+        }
+        if (word == piece->owners.count || piece->words[word] != wanted[place]) {
+            continue;
+        }
+        size_t first, after;
+        if (!find_run(&piece->owners, word, &first, &after)) {
+            return false;
+        }
+        for (size_t row = first; row < after; row++) {
+            int32_t owner = piece->owners.rows[row];
+            if (owner < 0 || (size_t)owner >= found_count) {
+                return false;
+            }
+            found[owner] = wrapping_sum(found[owner], times[place]);
+        }
+    }
+    return true;
+}
+
+bool count_sources(const Piece *piece, const uint16_t *wanted, size_t wanted_count, const int32_t *source_of,
+                   size_t owner_count, int32_t *last, int32_t *many)
+{
+    size_t word = 0;
+    for (size_t place = 0; place < wanted_count; place++) {
+        while (word < piece->owners.count && piece->words[word] < wanted[place]) {
+            word++;
+        }
+        if (word == piece->owners.count || piece->words[word] != wanted[place]) {
+            continue;
+        }
+        size_t first, after;
+        if (!find_run(&piece->owners, word, &first, &after)) {
+            return false;
+        }
+        int32_t met = last[place], count = 0;
+        for (size_t row = first; row < after; row++) {
+            int32_t owner = piece->owners.rows[row];
+            if (owner < 0 || (size_t)owner >= owner_count) {
+                return false;
+            }
+            count += source_of[owner] != met;
+            met = source_of[owner];
+        }
+        last[place] = met;
+        many[place] = wrapping_sum(many[place], count);
+    }
+    return true;
+}
+
+/* Single precision, and halves to even numbers. */
+static int32_t share_of(int32_t found, int32_t of)
+{
+    float steps = (float)((double)found / (double)(of ? of : 1)) * 64.0f;
+    int32_t whole = (int32_t)steps;
+    float rest = steps - (float)whole;
+    return whole + (rest > 0.5f || (rest == 0.5f && whole % 2 == 1));
+}
+
+enum { FEW_WORDS = 32, MANY_VALUES = 20000 };
+
+void make_shares(const uint8_t *of, size_t count, int32_t *found)
+{
+    int16_t known[FEW_WORDS][FEW_WORDS]; /* a division takes longer than a look-up, and few values have many words */
+    bool is_known = count > MANY_VALUES;
+    for (int32_t some = 0; is_known && some < FEW_WORDS; some++) {
+        for (int32_t all = 0; all < FEW_WORDS; all++) {
+            known[some][all] = (int16_t)share_of(some, all);
+        }
+    }
+    for (size_t value = 0; value < count; value++) {
+        int32_t some = found[value];
+        if (is_known && (uint32_t)some < FEW_WORDS && of[value] < FEW_WORDS) {
+            found[value] = known[some][of[value]];
+        } else if (some != 0) {
+            found[value] = share_of(some, of[value]);
+        }
+    }
+}
+
+/* The natural logarithm in steps, from tables; of 0, as of 1. */
+static inline int32_t ln_of(const RuleRows *rows, int32_t number)
+{
+    uint32_t positive = number > 0 ? (uint32_t)number : 1;
+    int bits = 0;
+    for (uint32_t rest = positive; rest; rest >>= 1) {
+        bits++;
+    }
+    uint32_t part = (uint32_t)(((uint64_t)positive << 11) >> bits) - LN_PARTS;
+    return rows->parts[part] + rows->octaves[bits];
+}
+
+enum { LN_KNOWN = 256 };
+
+bool score_rule(const RuleRows *rows, int32_t *scores)
+{
+    int32_t known[LN_KNOWN]; /* most counts are small */
+    for (int32_t number = 0; number < LN_KNOWN; number++) {
+        known[number] = ln_of(rows, number);
+    }
+#define LN(number) ((uint32_t)((uint32_t)(number) < LN_KNOWN ? known[number] : ln_of(rows, number)))
+    const uint32_t of_sources = (uint32_t)rows->weights[0], of_excerpts = (uint32_t)rows->weights[1];
+    const uint32_t of_crowd = (uint32_t)rows->weights[2];
+    for (size_t value = 0; value < rows->count; value++) {
+        int32_t message = rows->last_message[value];
+        int8_t kind = rows->kinds[value];
+        if (message < 0 || (size_t)message >= rows->message_count || kind < 0 || (size_t)kind >= rows->kind_count) {
+            return false;
+        }
+        uint32_t by_places = (uint32_t)rows->recency[message] + of_sources * LN(rows->in_sources[value]) +
+                             of_excerpts * LN(rows->in_excerpts[value]) + of_crowd * LN(rows->crowd[value]);
+        int place = kind * CASES_OF_KIND + (rows->said[value] != 0) * 4 + (rows->said_by_assistant[value] != 0) * 2 +
+                    (rows->labels[value] >> 7);
+        uint32_t score = (uint32_t)((int32_t)by_places >> 10) + (uint32_t)rows->cases[place];
+        int32_t of_request = rows->of_request[value], of_work = rows->of_work[value];
+        if (of_request | of_work) {
+            uint32_t related =
+                (uint32_t)rows->weights[3] * (uint32_t)of_request + (uint32_t)rows->weights[4] * (uint32_t)of_work;
+            score += (uint32_t)((int32_t)related >> 6);
+        }
+        scores[value] = (int32_t)score;
+    }
+    return true;
+}
+
+enum { BY_ASSISTANT = 1, BY_CALL = 2 }; /* as in `penstock.writing.reading.Speaker` */
+
+/* Notes which values stand in two of the assistant's own sources or more. */
+static bool note_often(const FortuneRows *rows, uint8_t *often)
+{
+    for (size_t source = 0; source < rows->sources.count; source++) {
+        size_t first, after;
+        if (rows->speakers[source] != BY_ASSISTANT && rows->speakers[source] != BY_CALL) {
+            continue;
+        }
+        if (!find_run(&rows->sources, source, &first, &after)) {
+            return false;
+        }
+        for (size_t row = first; row < after; row++) {
+            int32_t value = rows->sources.rows[row];
+            if (value < 0 || (size_t)value >= rows->value_count) {
+                return false;
+            }
+            often[value] = often[value] ? 2 : 1;
+        }
+    }
+    return true;
+}
+
+bool count_fortunes(const FortuneRows *rows, const Fortunes *fortunes)
+{
+    if (!note_often(rows, fortunes->often)) {
+        return false;
+    }
+    for (size_t value = 0; value < rows->value_count; value++) {
+        int32_t own = rows->last_own[value], told = rows->first_result[value];
+        if (own < 0) { /* most are */
+            continue;
+        }
+        int8_t kind = rows->kinds[value];
+        int16_t shape = rows->shapes[value];
+        if (kind < 0 || (size_t)kind >= fortunes->kind_count || shape < 0 || (size_t)shape >= fortunes->shape_count) {
+            return false;
+        }
+        fortunes->own_by_kind[kind]++;
+        fortunes->own_by_shape[shape]++;
+        if (fortunes->often[value] > 1) {
+            fortunes->again_by_kind[kind]++;
+            fortunes->again_by_shape[shape]++;
+        }
+        if (told < 0 || (size_t)told >= rows->sources.count || told >= rows->spoken || own <= rows->messages[told]) {
+            continue;
+        }
+        int32_t tool = rows->tools[told];
+        if (tool < 0 || (size_t)tool >= fortunes->tool_count) {
+            return false;
+        }
+        fortunes->used_by_kind[kind]++;
+        fortunes->used_by_shape[shape]++;
+        fortunes->used_by_tool[tool]++;
+        fortunes->used_by_both[((size_t)tool * fortunes->shape_count + (size_t)shape) % fortunes->both_count]++;
+    }
+    return true;
+}
+
+/* Rounds down, as numpy does; `by` is above 0. */
+static inline int32_t divide(int32_t number, int32_t by)
+{
+    int32_t quotient = number / by;
+    return quotient - (number % by < 0);
+}
+
+void squash(const int32_t *logits, size_t count, int32_t divisor, int32_t step, const float *curve, size_t curve_count,
+            float *weights)
+{
+    int32_t middle = (int32_t)(curve_count / 2), last = (int32_t)curve_count - 1;
+    for (size_t value = 0; value < count; value++) {
+        int32_t place = wrapping_sum(divide(divide(logits[value], divisor), step), middle);
+        weights[value] = curve[place < 0 ? 0 : place > last ? last : place]; /* flat beyond its ends */
+    }
+}
+
+/* Counts the upper halves of numbers, or the lower halves of those with this upper half; a greater number has greater halves. */
+static void count_halves(const int32_t *numbers, size_t count, int32_t upper, uint32_t *counts)
+{
+    memset(counts, 0, HALVES * sizeof(*counts));
+    for (size_t place = 0; place < count; place++) {
+        uint32_t number = (uint32_t)numbers[place] ^ UINT32_C(0x80000000);
+        if (upper < 0) {
+            counts[number >> 16]++;
+        } else if ((int32_t)(number >> 16) == upper) {
+            counts[number & 0xffff]++;
+        }
+    }
+}
+
+/* The half at which, from the greatest one down, `most` numbers are reached; `most` becomes how many of them it has to give. */
+static int32_t find_half(const uint32_t *counts, size_t *most)
+{
+    int32_t half = HALVES - 1;
+    while (half > 0 && counts[half] < *most) {
+        *most -= counts[half--];
+    }
+    return half;
+}
+
+int32_t find_least_of_most(const int32_t *numbers, size_t count, size_t most, uint32_t *counts)
+{
+    count_halves(numbers, count, -1, counts);
+    int32_t upper = find_half(counts, &most);
+    count_halves(numbers, count, upper, counts);
+    return (int32_t)(((uint32_t)upper << 16 | (uint32_t)find_half(counts, &most)) ^ UINT32_C(0x80000000));
+}
