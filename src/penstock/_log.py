@@ -1,4 +1,4 @@
-"""The logger `penstock`. A library prints nothing unasked: what is logged is seen by those who give it a handler."""
+"""The logger `penstock`. A library prints nothing unasked: only those who give the logger a handler see what it logs."""
 
 from __future__ import annotations
 

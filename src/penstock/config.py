@@ -1,6 +1,6 @@
 """Loads settings from `config.yaml`, then the environment, then flags; later ones win.
 
-The only module of the package that reads the environment. What the settings are is in `penstock.settings`.
+The only module of the package that reads the environment. The settings themselves are in `penstock.settings`.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _WRAPPING_TERMS = ("tmux", "xterm-kitty", "alacritty", "foot", "xterm-ghostty", 
 
 
 class Sourced(NamedTuple):
-    """A value and where it was given: a file, the name of a variable, or `flag`."""
+    """A value and its source: a file, the name of a variable, or `flag`."""
 
     value: Any
     source: str
@@ -145,7 +145,7 @@ def config_path(path: Path | None = None, environ: Mapping[str, str] | None = No
 
 
 def _find_users_file(environ: Mapping[str, str]) -> Path | None:
-    """Returns where the user's settings file is, or would be; None if there is no place for one."""
+    """Returns the path of the user's settings file, which need not exist; None if there is no place for one."""
     home = environ.get("HOME") or environ.get("USERPROFILE")
     folder = environ.get("XDG_CONFIG_HOME", "")
     if not Path(folder).is_absolute():  # the XDG specification: a relative path is to be ignored
@@ -191,28 +191,26 @@ def set_in_file(text: str, key: str, value: str, source: str = "settings") -> st
     return new
 
 
-def require_config_path(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Path:
-    """Returns the file to write settings to: the one that they are read from, else the user's, which may not be there yet.
+def require_config_path(path: Path | None = None) -> Path:
+    """Returns the file to write settings to: the one that they are read from, or else the user's, which need not exist yet.
 
-    Raises SettingsError where there is no place for one.
+    Raises SettingsError if there is no place for one.
     """
-    environ = os.environ if environ is None else environ
-    file = config_path(path, environ) or _find_users_file(environ)
+    file = config_path(path, os.environ) or _find_users_file(os.environ)
     if file is None:
         raise SettingsError("there is no home folder for a settings file; name one with --config FILE")
     return file
 
 
-def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
+def cache_folder() -> Path:
     """Returns the cache folder: XDG_CACHE_HOME, or `.cache` at home, else the current folder."""
-    return _user_folder("XDG_CACHE_HOME", ".cache", environ)
+    return _user_folder("XDG_CACHE_HOME", ".cache", os.environ)
 
 
-def client_history_folders(environ: Mapping[str, str] | None = None) -> dict[str, Path]:
+def client_history_folders() -> dict[str, Path]:
     """Returns where Claude Code and Codex keep their sessions, by the name of the format; none without a home."""
-    environ = os.environ if environ is None else environ
-    home = environ.get("HOME") or environ.get("USERPROFILE")
-    claude, codex = environ.get("CLAUDE_CONFIG_DIR"), environ.get("CODEX_HOME")
+    home = os.environ.get("HOME") or os.environ.get("USERPROFILE")
+    claude, codex = os.environ.get("CLAUDE_CONFIG_DIR"), os.environ.get("CODEX_HOME")
     found: dict[str, Path] = {}
     if claude or home:
         found["claude-code"] = (Path(claude) if claude else Path(str(home)) / ".claude") / "projects"
@@ -277,9 +275,9 @@ def redactor_of_process(detector: str = "own") -> Redactor:
     return Redactor(own_secrets(), detectors=detectors)
 
 
-def client_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+def client_environment() -> dict[str, str]:
     """Returns the whole environment, for a program that the user starts through ours. It holds secrets: never shown."""
-    return dict(os.environ if environ is None else environ)
+    return dict(os.environ)
 
 
 def command_environment(
@@ -287,8 +285,8 @@ def command_environment(
 ) -> dict[str, str]:
     """Returns the environment for commands that an agent runs: without the variables that hold a secret.
 
-    A variable is left out for its name, for what it holds, and where it holds the value of one that is left out.
-    Those named in `keep` stay, also where they are secret.
+    A variable is left out because of its name or its value, and if it contains the value of one that is left out.
+    Variables named in `keep` stay, even if they are secret.
     """
     from penstock.redaction import Redactor  # noqa: PLC0415 - its rules cost time that `--help` must not pay
 
@@ -314,18 +312,18 @@ class SecretText:
         self._text = text
 
     def reveal(self) -> str:
-        """Returns the text itself, for the place where it is sent."""
+        """Returns the text itself, for the code that sends it."""
         return self._text
 
     def __repr__(self) -> str:
         return "SecretText([REDACTED])"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("a secret is not pickled: let the other process read its own environment")
+        raise TypeError("a secret cannot be pickled: let the other process read its own environment")
 
 
 def read_secret(variable: str, environ: Mapping[str, str] | None = None) -> SecretText | None:
-    """Returns the secret that a variable of the environment holds, or None where it is not set or empty.
+    """Returns the secret in a variable of the environment, or None if it is not set or empty.
 
     White space around it is dropped. Raises SettingsError if it holds anything but printable ASCII, which no key does and no
     header can carry; the message names only the variable.
@@ -341,10 +339,9 @@ def read_secret(variable: str, environ: Mapping[str, str] | None = None) -> Secr
     return SecretText(text)
 
 
-def wants_colour(environ: Mapping[str, str] | None = None) -> bool:
+def wants_colour() -> bool:
     """Returns True if a terminal may show colour: not with NO_COLOR, nor with TERM=dumb."""
-    environ = os.environ if environ is None else environ
-    return not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def wraps_on_resize(environ: Mapping[str, str] | None = None) -> bool:
@@ -460,7 +457,7 @@ def _tree(node: Any, file: Path | str, depth: int = 1, *, schema: bool = False) 
 
 
 def _items(node: yaml.MappingNode, file: Path | str) -> Iterator[tuple[yaml.ScalarNode, Any]]:
-    """Yields the keys and values of a mapping. Refuses keys that are no words, and keys given twice."""
+    """Yields the keys and values of a mapping. Refuses keys that are not strings, and keys given twice."""
     import yaml  # noqa: PLC0415 - as above
 
     seen = set()

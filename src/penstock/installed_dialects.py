@@ -1,21 +1,20 @@
 """Dialects of installed packages: an entry point in the group `penstock.dialects` names one.
 
-The room of dialects does no I/O, so it is told here whom to ask for a name that is not its own. Engines and stores import
-this module; a package is looked for when such a name first comes up.
+The room of dialects does no I/O, so this module gives it a function to ask for a name that is not its own. Engines and
+stores import it; a package is looked for when such a name first comes up.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from penstock._installed import list_points
 from penstock.conversation.dialects import DIALECTS, ask_for_others
 from penstock.conversation.dialects.base import Dialect
 from penstock.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from importlib.metadata import EntryPoint
 
 __all__ = ["DIALECT_GROUP", "explain_dialect_fault", "find_installed_dialect"]
 
@@ -24,8 +23,8 @@ _TAKEN = (*DIALECTS, "auto")
 
 
 def find_installed_dialect(name: str) -> Dialect | None:
-    """Returns the dialect of an installed package; None where no package has one of that name. Raises SettingsError."""
-    point = _list_points().get(name)
+    """Returns the dialect of an installed package; None if no package has one of that name. Raises SettingsError."""
+    point = next((point for point in list_points(DIALECT_GROUP) if point.name == name), None)
     if point is None:
         return None
     try:
@@ -38,7 +37,7 @@ def find_installed_dialect(name: str) -> Dialect | None:
 
 
 def explain_dialect_fault(dialect: Any, name: str) -> str:
-    """Returns why this cannot be the dialect of that name; empty where it can."""
+    """Returns why this cannot be the dialect of that name; empty if it can."""
     if isinstance(dialect, type):
         return "it is a class; name an instance of it"
     lacking = [member for member in _list_members() if not hasattr(dialect, member)]
@@ -47,14 +46,6 @@ def explain_dialect_fault(dialect: Any, name: str) -> str:
     if dialect.name != name:
         return f"it calls itself {dialect.name!r}"  # conversations are stored under the name
     return "the name is taken" if name in _TAKEN else ""
-
-
-@cache
-def _list_points() -> dict[str, EntryPoint]:
-    """Returns what is installed, looked up once: a store may ask for each message of a package that is not there any more."""
-    from importlib.metadata import entry_points  # noqa: PLC0415 - takes time that our own dialects need not
-
-    return {point.name: point for point in entry_points(group=DIALECT_GROUP)}
 
 
 def _list_members() -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""Single settings: the name, type and default of each, the check of a value, and what is allowed, in words.
+"""Single settings: the name, type and default of each, the check of a value, and the allowed values in words.
 
-A key's dotted name is its section and its field (`compression.threshold`). What is allowed is written once, in the field's
-type; the texts of errors and the parsing of text are derived from it.
+A key's dotted name is its section and its field (`compression.threshold`). The allowed values are written once, in the
+field's type; the texts of errors and the parsing of text are derived from it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ class SettingsSection(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_sections(self)
         for key in keys_of(type(self)):
-            check_value(key, getattr(self, key.field))
+            value = getattr(self, key.field)
+            if (
+                value is not key.default
+            ):  # a look at the type of a setting takes longer than most compactions need for one
+                check_value(key, value)
 
 
 class Key(Struct, frozen=True):
@@ -64,7 +68,7 @@ class Key(Struct, frozen=True):
 
     @property
     def kinds(self) -> tuple[msgspec.inspect.Type, ...]:
-        """The types that a value may have; more than one where it may be null."""
+        """The types that a value may have; more than one if it may be null."""
         info = msgspec.inspect.type_info(self.type)
         return info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
 
@@ -110,7 +114,7 @@ def _is_section(kind: Any) -> bool:
 
 
 def check_value(key: Key, value: Any) -> Any:
-    """Returns the value as its field's type. Raises SettingsError that names the key, the value and what is allowed."""
+    """Returns the value as its field's type. Raises SettingsError that names the key, the value and the allowed values."""
     try:
         # Inside of lists and mappings of a file every scalar is text.
         return msgspec.convert(value, key.type, strict=not key.structured)

@@ -37,8 +37,8 @@ def settings_from(mapping: Mapping[str, Any]) -> Settings:
 def read_values(mapping: Mapping[str, Any], *, texts: bool = False) -> dict[str, Any]:
     """Returns the checked values of a nested or dotted mapping, by dotted key.
 
-    With `texts`, a string stands for what it spells: `"0.6"` for a number, `"yes"` for a boolean, `"null"`
-    (or nothing, where null is allowed) for null. Raises SettingsError as `settings_from` does.
+    With `texts`, a string is parsed: `"0.6"` as a number, `"yes"` as a boolean, `"null"`
+    (or nothing, if null is allowed) as null. Raises SettingsError as `settings_from` does.
     """
     values: dict[str, Any] = {}
     for name, value in _flatten(mapping):
@@ -56,7 +56,7 @@ def known_keys() -> Mapping[str, Key]:
 
 
 def find_most_alike(name: str, known: Mapping[str, Any]) -> str:
-    """Returns the known name that is most like `name`, or an empty string where none is like it."""
+    """Returns the known name that is most like `name`, or an empty string if none is like it."""
     import difflib  # noqa: PLC0415 - only a mistake needs it
 
     last = name.rpartition(".")[2]

@@ -88,7 +88,7 @@ class ContextSettings(SettingsSection, frozen=True, kw_only=True):
 
 
 class ModelSettings(SettingsSection, frozen=True, kw_only=True):
-    """The model that people talk to, how it is reached, and what is known of it beyond what is detected."""
+    """The model that people talk to, how to reach it, and facts about it that cannot be detected."""
 
     section: ClassVar[str] = "model"
 
@@ -101,11 +101,11 @@ class ModelSettings(SettingsSection, frozen=True, kw_only=True):
     pictures: bool | None = None
 
     def takes_pictures(self, model: str) -> bool | None:
-        """Returns the setting `pictures` for a model; None where it is not set, or set for another model by `name`."""
+        """Returns the setting `pictures` for a model; None if it is not set, or set for another model by `name`."""
         return self.pictures if self.name in (None, model) else None
 
     def window_of(self, model: str) -> int | None:
-        """Returns the setting `context_length` for a model; None where it is not set, or set for another model by `name`."""
+        """Returns the setting `context_length` for a model; None if it is not set, or set for another model by `name`."""
         return self.context_length if self.name in (None, model) else None
 
 
@@ -244,8 +244,8 @@ class AgentSettings(SettingsSection, frozen=True, kw_only=True):
 class GatewayUpstream(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An API behind the gateway: its address, the models it serves (patterns such as `gpt-*`), and whose key it gets.
 
-    Without `api_key_env` the caller's own credential passes through. `fallbacks` name other upstreams that are asked,
-    in their order, where this one does not answer. `dialects` are those it speaks.
+    Without `api_key_env` the caller's own credential passes through. `fallbacks` name other upstreams to ask,
+    in their order, if this one does not answer. `dialects` are those it speaks.
     """
 
     base_url: HTTPAddress
