@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from penstock.conversation.dialects import Dialect, candidates, decode_all, dialect_named
-from penstock.conversation.dialects.base import describe
+from penstock.conversation.dialects.base import describe_value
 from penstock.conversation.slicing import JsonSource, decode_utf8, slice_array, slice_object
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.errors import InputError, MalformedJSON, UnknownDialect
@@ -22,7 +22,7 @@ from penstock.errors import InputError, MalformedJSON, UnknownDialect
 if TYPE_CHECKING:
     from penstock.conversation.message import Message
 
-__all__ = ["Document", "DocumentShape", "read_document"]
+__all__ = ["Document", "DocumentShape", "holds_messages", "read_document"]
 
 _LIST_KEYS = ("messages", "input", "conversations")
 _BOM = b"\xef\xbb\xbf"
@@ -113,7 +113,7 @@ def read_document(data: bytes, dialect: str = "auto") -> Document:
         raise InputError("the input is UTF-16: save the file as UTF-8", position="byte 0, line 1")
     try:
         if start == b"[":
-            return _document(asked, _Frame(DocumentShape.ARRAY), slice_array(body, source))
+            return _read_array(asked, slice_array(body, source))
         if start == b"{":
             return _read_braces(asked, body, source)
     except UnicodeDecodeError:  # found in one message: what helps is the place in the whole
@@ -122,7 +122,7 @@ def read_document(data: bytes, dialect: str = "auto") -> Document:
     decode_utf8(body, source)
     at = len(data) - len(body.lstrip(_SPACE))
     line = data.count(b"\n", 0, at) + 1
-    what = "is JSON, but no conversation: that" if _is_json(body) else "is not JSON: a conversation"
+    what = "is JSON, but not a conversation: one" if _is_json(body) else "is not JSON: a conversation"
     raise MalformedJSON(f"the input {what} begins with [ or {{", position=f"byte {at}, line {line}")
 
 
@@ -135,7 +135,7 @@ def _is_json(body: bytes) -> bool:
 
 
 def _read_braces(asked: Dialect | None, body: bytes, source: JsonSource) -> Document:
-    """One object, or one message per line."""
+    """Reads one object, or one message per line."""
     try:
         fields = slice_object(body, source)
     except MalformedJSON:
@@ -148,7 +148,7 @@ def _read_braces(asked: Dialect | None, body: bytes, source: JsonSource) -> Docu
         return _read_envelope(asked, fields, key)
     raw = body.strip(_SPACE)
     if not fields.keys() & {"role", "from", "type"}:
-        seen = describe(fields)
+        seen = describe_value(fields)
         raise UnknownDialect(
             f"{seen} is neither a message nor an object with a list of messages under {', '.join(_LIST_KEYS)}: "
             "check that the file is a conversation"
@@ -163,6 +163,30 @@ def _list_key(fields: Mapping[str, bytes]) -> str | None:
         if key in fields and fields[key][:1] in starts and not (key == "input" and "type" in fields):
             return key
     return None
+
+
+def holds_messages(value: Any) -> bool:
+    """Returns True for a whole conversation: an object that would be read as one if it stood alone."""
+    if not isinstance(value, Mapping):
+        return False
+    if isinstance(value.get("input"), list | str) and "type" not in value:
+        return True
+    return isinstance(value.get("messages"), list) or isinstance(value.get("conversations"), list)
+
+
+def _read_array(asked: Dialect | None, raws: list[bytes]) -> Document:
+    """Reads an array of messages.
+
+    A row of training data often has an id. It would pass for a reference to an item of the Responses API, and all that it
+    holds for one item that may not be touched.
+    """
+    if raws and holds_messages(_decode(raws[0], 1)):
+        raise InputError(
+            f"each element of the array holds a whole conversation ({len(raws)} of them): give one at a time, "
+            "as a file of its own",
+            position="element 1",
+        )
+    return _document(asked, _Frame(DocumentShape.ARRAY), raws)
 
 
 def _read_envelope(asked: Dialect | None, fields: dict[str, bytes], key: str) -> Document:
@@ -194,7 +218,7 @@ def _lines(body: bytes, skipped: int) -> list[_Line]:
 
 
 def _is_object(text: bytes) -> bool:
-    """Returns whether the first line alone is JSON: then the file was meant as one message per line."""
+    """Returns True if the first line is a JSON object by itself: then the file was meant as one message per line."""
     try:
         return isinstance(parse_json(text), dict)
     except ValueError:
@@ -235,7 +259,7 @@ def _decode(raw: bytes, number: int) -> Any:
 
 
 def _detect(wires: Sequence[Any], envelope: Mapping[str, Any], key: str) -> Dialect:
-    """Returns the dialect that the messages fit; where several do, the fields beside them decide."""
+    """Returns the dialect that the messages fit; if several do, the fields beside the messages decide."""
     fitting = candidates(wires)
     hint = _hint(envelope, key)
     return next((dialect for dialect in fitting if dialect.name == hint), fitting[0])

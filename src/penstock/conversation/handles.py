@@ -79,8 +79,8 @@ class Handle(NamedTuple):
 def parse_handle(written: str) -> Handle:
     """Returns the handle that a person or a model means: `M12`, `[m12]`, `(m012)` and `"m12"` are all m12.
 
-    Blanks, brackets, quotes and punctuation around it, case and leading zeros do not count. Refuses nothing:
-    what is no handle of ours, such as a bare number, is `OTHER`, as it was written between those.
+    Ignores case, leading zeros, and blanks, brackets, quotes and punctuation around the handle. Never fails: anything that
+    is not one of our handles, such as a bare number, becomes `OTHER` with its text.
     """
     text = str(written).strip(_AROUND)
     if numbered := _NUMBERED.fullmatch(text):
@@ -94,7 +94,7 @@ def parse_handle(written: str) -> Handle:
 
 
 def parse_message_handle(written: str) -> int:
-    """Returns the number of the message that a handle names. Raises UnknownHandle where it names none."""
+    """Returns the number of the message that a handle names. Raises UnknownHandle if it does not name a message."""
     found = parse_handle(written)
     if found.kind is not HandleKind.MESSAGE:
         raise UnknownHandle(f"{written!r} names no message: handles of messages are m1, m2 and so on")
@@ -158,21 +158,23 @@ def write_runs(runs: Runs) -> str:
 
 
 def read_runs(text: str) -> Runs:
-    """Returns the runs that a text of ours stands for; other words are left out."""
+    """Returns the runs in a text that we wrote; ignores other words."""
     found = (_RUN.fullmatch(word) for word in text.split())
     runs = ((int(run[1]), int(run[2] or run[1])) for run in found if run is not None)
     return tuple((first, last) for first, last in runs if first <= last)
 
 
-def number_messages(messages: Sequence[Message], handoffs: Iterable[int] | None = None) -> tuple[int, ...]:
+def number_messages(messages: Sequence[Message], handoffs: Sequence[int] | None = None) -> tuple[int, ...]:
     """Returns a number for each message. A message that is only a handoff has 0.
 
-    `handoffs` are the positions of messages with a handoff, where the caller knows them.
+    `handoffs` are the positions of messages with a handoff, if the caller knows them.
     """
     if handoffs is None:
         handoffs = [
             n for n, one in enumerate(messages) if any(isinstance(part, Summary) for part in one.parts)
         ]
+    if not handoffs:
+        return tuple(range(1, len(messages) + 1))
     numbers: list[int] = []
     upcoming: Iterator[int] = count(1)
     for place in handoffs:
@@ -186,7 +188,7 @@ def number_messages(messages: Sequence[Message], handoffs: Iterable[int] | None 
 
 
 def numbers_after(numbers: Iterable[int], newest: int) -> str:
-    """Returns the value of `AFTER` for messages with these numbers after a handoff; more count on."""
+    """Returns the value of `AFTER` for messages with these numbers after a handoff; later messages count on."""
     runs = runs_of(numbers)
     if runs and runs[-1][1] == newest:
         return f"{write_runs(runs[:-1])} {runs[-1][0]}+".lstrip()
@@ -194,7 +196,7 @@ def numbers_after(numbers: Iterable[int], newest: int) -> str:
 
 
 def _expand(text: str, otherwise: Iterator[int]) -> Iterator[int]:
-    """Returns the numbers that an attribute stands for; `otherwise` where it is not one of ours."""
+    """Returns the numbers in an attribute; `otherwise` if we did not write it."""
     runs = [_RUN_AFTER.match(word) for word in text.split()]
     if not runs or any(run is None for run in runs):
         return otherwise

@@ -1,7 +1,7 @@
 """The identity of a message: a digest of its canonical content, chained to its parent's id.
 
-Clients send "the same" message in other words each time: keys in another order, `cache_control` elsewhere,
-a string where a list with one text block was, an item without its `id`. None of that is content.
+Clients send "the same" message differently each time: keys in another order, `cache_control` elsewhere,
+a string instead of a list with one text block, an item without its `id`. None of that is content.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _VOLATILE = frozenset(
 
 
 def content_digest(message: Message) -> bytes:
-    """16 bytes that are equal for messages with the same role and content.
+    """Returns 16 bytes that are equal for messages with the same role and content.
 
     Sealed reasoning counts by its seal alone, a call by its id, name and parsed arguments. Empty text is no
     content.
@@ -70,7 +70,7 @@ def chain_ids(messages: Iterable[Message], parent: str = "") -> list[str]:
 
 
 def extends(longer: Message, shorter: Message) -> bool:
-    """Returns True where a message says all that another of its role says, and then more.
+    """Returns True if a message says everything that another one of its role says, and then more.
 
     The last text of the shorter one may go on in the longer one.
     """

@@ -36,6 +36,7 @@ _CLOSING_TAG = re.compile(rf"\n</penstock-handoff{_ATTRIBUTES}>")
 _ATTRIBUTE = re.compile(r' ([A-Za-z_][A-Za-z0-9_-]*)="([^"]*)"')
 _ATTRIBUTE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 # A closing tag inside the text gets a backslash before its slash; one that already has some gets one more.
+_CLOSES = "/penstock-handoff"  # stands in both, and is found much sooner
 _PLAIN_CLOSING = re.compile(r"<(\\*)/penstock-handoff")
 _ESCAPED_CLOSING = re.compile(r"<\\(\\*)/penstock-handoff")
 # "&" first, so that what the other replacements write is not escaped again.
@@ -60,9 +61,9 @@ class Marked(NamedTuple):
 
 
 def wrap(text: str, attributes: Mapping[str, str], version: int = VERSION) -> str:
-    """Returns the text inside a mark of this version, or of the first one where we do not write that version.
+    """Returns the text inside a mark of this version, or of version 1 for a version that we do not write.
 
-    An attribute name that is no plain identifier, or is `v`, raises ValueError.
+    Raises ValueError for an attribute name that is `v` or is not a plain identifier.
     """
     for name in attributes:
         if name == "v" or not _ATTRIBUTE_NAME.fullmatch(name):
@@ -70,14 +71,14 @@ def wrap(text: str, attributes: Mapping[str, str], version: int = VERSION) -> st
                 f"{name!r} cannot be the name of a mark's attribute: use letters, digits, - and _"
             )
     written = "".join(f' {name}="{_escape(value)}"' for name, value in attributes.items())
-    body = _PLAIN_CLOSING.sub(r"<\1\\/penstock-handoff", text)
+    body = _PLAIN_CLOSING.sub(r"<\1\\/penstock-handoff", text) if _CLOSES in text else text
     if version == STEADY_VERSION:
         return f'{OPENING} v="{STEADY_VERSION}">\n{body}{CLOSING}{written}>'
     return f'{OPENING} v="{VERSION}"{written}>\n{body}{CLOSING}>'
 
 
 def find(text: str, start: int = 0) -> Marked | None:
-    """Returns the first whole mark at or after `start`, or None. Costs one substring search where there is none."""
+    """Returns the first complete mark at or after `start`, or None. Without one it costs a single substring search."""
     at = text.find(OPENING, start)
     while at >= 0:
         opened = _OPEN_TAG.match(text, at)
@@ -88,7 +89,9 @@ def find(text: str, start: int = 0) -> Marked | None:
         if closed is None:
             return None
         attributes = {name: _unescape(value) for name, value in _ATTRIBUTE.findall(opened[2] + closed[1])}
-        body = _ESCAPED_CLOSING.sub(r"<\1/penstock-handoff", text[opened.end() : closed.start()])
+        body = text[opened.end() : closed.start()]
+        if _CLOSES in body:
+            body = _ESCAPED_CLOSING.sub(r"<\1/penstock-handoff", body)
         return Marked(at, closed.end(), int(opened[1]), attributes, body)
     return None
 

@@ -1,13 +1,13 @@
-"""A message and the closed union of parts it is made of.
+"""A message, and the closed union of its parts.
 
 A `Message` stands for exactly one message (or item, or turn) on the wire. It keeps what it was decoded
-from in `origin`, so that a message that nobody rewrites is sent on exactly as it came. The parts are our
-reading of it, for measuring and planning; nothing is rebuilt from them unless a plan says so.
+from in `origin`, so that a message that nobody rewrites is sent on exactly as it came. The parts only serve
+measuring and planning; nothing is rebuilt from them unless a plan says so.
 
-What we do not understand becomes an `Opaque` part: kept, counted, never dropped.
+Content that we do not understand becomes an `Opaque` part: kept, counted, never dropped.
 
-None of these values can be part of a reference cycle, so the garbage collector need not look at them: a long
-conversation has very many.
+None of these values can be part of a reference cycle, so the garbage collector can ignore them: a long
+conversation has a great many.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Role(StrEnum):
 
 
 class Text(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Words."""
+    """A text."""
 
     text: str
 
@@ -62,9 +62,9 @@ class Reasoning(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class ToolCall(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A call. `arguments` is the text as the model wrote it, normally JSON.
+    """A call. `arguments` is the model's own text, normally JSON.
 
-    `kind` is the type of its item where a dialect has several and this is not the plain one.
+    `kind` is the type of its item, if a dialect has several and this is not the plain one.
     """
 
     call_id: str
@@ -74,7 +74,7 @@ class ToolCall(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class Image(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A picture. `digest` tells two pictures apart; width and height are 0 where the data does not say."""
+    """A picture. `digest` tells two pictures apart; width and height are 0 if the data does not give them."""
 
     media_type: str
     size_bytes: int
@@ -84,7 +84,7 @@ class Image(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class ToolResult(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """The result of a call: its text and the pictures in it. `kind` is as that of a call."""
+    """The result of a call: its text and its pictures. `kind` is like that of a call."""
 
     call_id: str
     text: str
@@ -94,9 +94,9 @@ class ToolResult(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class Summary(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A handoff that Penstock wrote earlier, known on the wire by its mark.
+    """A handoff that Penstock wrote earlier, recognised on the wire by its mark.
 
-    `text` is what stands inside the mark, `attributes` what the mark says (see `conversation.mark`).
+    `text` is the text inside the mark, `attributes` are the mark's own (see `conversation.mark`).
     """
 
     text: str
@@ -105,9 +105,9 @@ class Summary(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class Opaque(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Something on the wire that is no words, call or picture. `text` is its JSON.
+    """Anything else on the wire, as JSON in `text`.
 
-    `media_bytes` is the size of a file in it, in base64, that is weighed by its size and not as text.
+    `media_bytes` is the size of a file in it, in base64, which is weighed by size and not as text.
     """
 
     kind: str
@@ -121,12 +121,12 @@ Part: TypeAlias = Text | Reasoning | ToolCall | ToolResult | Image | Summary | O
 class Message(msgspec.Struct, frozen=True, gc=False):
     """One message, item or turn of a conversation.
 
-    `origin` is what it was decoded from: the exact JSON bytes (`msgspec.Raw`) or the caller's own object.
-    It is None for a message that we made.
+    `origin` is its source: the exact JSON bytes (`msgspec.Raw`) or the caller's own object. It is None for a
+    message of our own.
 
-    Two fields are for weighing alone. `beside` is what stands on the wire beside the parts: a name, and fields that we do
-    not know, as their JSON. `written` is the whole text of a message whose parts stand in it in another form, such as JSON
-    in JSON: it is weighed in place of the parts.
+    Two fields are only for weighing. `beside` is the JSON of the wire's other fields: a name, and unknown fields. `written`
+    is the whole text of a message that holds its parts in another form, such as JSON in JSON: it is weighed instead of
+    the parts.
     """
 
     role: Role
@@ -137,5 +137,5 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 def count_leading_system(messages: Sequence[Message]) -> int:
-    """Returns the number of system messages that the list begins with."""
+    """Returns the number of system messages at the beginning of the list."""
     return next((n for n, message in enumerate(messages) if message.role is not Role.SYSTEM), len(messages))

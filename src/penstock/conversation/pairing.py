@@ -1,4 +1,4 @@
-"""Pair results with the calls that they answer.
+"""Pairs results with the calls that they answer.
 
 The dialects differ in where the results of a batch of calls may stand; `Pairing` names the ways, `match`
 finds the pairs and what is left over. `link_calls` gives ids to calls and results that came without.
@@ -70,7 +70,7 @@ class Matching(NamedTuple):
 
 
 def has_call(message: Message) -> bool:
-    """Returns whether the message makes a call."""
+    """Returns True if the message makes a call."""
     for part in message.parts:  # noqa: SIM110  # asked of every message: `any` with a generator costs thrice as much
         if type(part) is ToolCall:
             return True
@@ -78,7 +78,7 @@ def has_call(message: Message) -> bool:
 
 
 def has_result(message: Message) -> bool:
-    """Returns whether the message holds a result."""
+    """Returns True if the message holds a result."""
     for part in message.parts:  # noqa: SIM110  # as above
         if type(part) is ToolResult:
             return True
@@ -116,7 +116,7 @@ def match(messages: Sequence[Message], pairing: Pairing) -> Matching:
 def results_end(messages: Sequence[Message], index: int, pairing: Pairing) -> int:
     """Returns the end of the run of results that begins at `index`.
 
-    Where messages of one role merge, a system message may stand inside the run: it is no turn of its own.
+    If messages of one role merge, a system message may stand inside the run, since it is not a turn of its own.
     """
     end = at = index
     while at < len(messages):
@@ -176,7 +176,7 @@ def _match_batches(messages: Sequence[Message], pairing: Pairing) -> Matching:
         elif has_result(message):
             end = results_end(messages, index, pairing)
             loose = pairing is Pairing.TURNS and index > 0 and messages[index - 1].role is Role.ASSISTANT
-            for place, _ in _ids(messages, range(index, end), ToolResult):
+            for place in _places_of_results(messages, range(index, end)):
                 if loose:
                     found.pairs.append((PartPlace(index - 1, -1), place))
                 else:
@@ -196,36 +196,38 @@ def _batch_end(messages: Sequence[Message], index: int, pairing: Pairing) -> int
     return end
 
 
-def _ids(
-    messages: Sequence[Message], span: range, kind: type[ToolCall | ToolResult]
-) -> list[tuple[PartPlace, str]]:
+def _places_of_results(messages: Sequence[Message], span: range) -> list[PartPlace]:
     return [
-        (PartPlace(index, number), part.call_id)
+        PartPlace(index, number)
         for index in span
         for number, part in enumerate(messages[index].parts)
-        if isinstance(part, kind)
+        if isinstance(part, ToolResult)
     ]
 
 
 def _match_run(
     messages: Sequence[Message], batch: range, run: range, found: Matching, taken: set[str]
 ) -> None:
-    """Match the calls of a batch with the run of results after it."""
+    """Matches the calls of a batch with the run of results after it."""
     waiting: dict[str, list[PartPlace]] = {}
-    for place, call_id in _ids(messages, batch, ToolCall):
-        if call_id in taken:
-            found.repeated.append(place)
-        taken.add(call_id)
-        waiting.setdefault(call_id, []).append(place)
-    for place, call_id in _ids(messages, run, ToolResult):
-        partners = waiting.get(call_id)
-        if partners:
-            found.pairs.append((partners.pop(0), place))
-        else:
-            found.orphans.append(place)
-    # No dialect has calls and results in one message.
-    found.orphans.extend(place for place, _ in _ids(messages, batch, ToolResult))
-    left = sorted(place for partners in waiting.values() for place in partners)
+    for index in batch:
+        for number, part in enumerate(messages[index].parts):
+            if isinstance(part, ToolCall):
+                call_id, place = part.call_id, PartPlace(index, number)
+                if call_id in taken:
+                    found.repeated.append(place)
+                taken.add(call_id)
+                waiting.setdefault(call_id, []).append(place)
+    for index in run:
+        for number, part in enumerate(messages[index].parts):
+            if isinstance(part, ToolResult):
+                place, partners = PartPlace(index, number), waiting.get(part.call_id)
+                if partners:
+                    found.pairs.append((partners.pop(0), place))
+                else:
+                    found.orphans.append(place)
+    found.orphans.extend(_places_of_results(messages, batch))  # no dialect has these beside calls
+    left = sorted([place for partners in waiting.values() for place in partners])
     if left:
         (found.open if run.stop == len(messages) else found.unanswered).extend(left)
 
@@ -242,7 +244,7 @@ def find_unanswered(messages: Sequence[Message]) -> tuple[int, ...]:
 
 
 def calls_by_id(messages: Sequence[Message]) -> dict[str, ToolCall]:
-    """Returns every call by its id; where an id was used twice, the later call."""
+    """Returns every call by its id; the later call if an id was used twice."""
     return {
         part.call_id: part for message in messages for part in message.parts if isinstance(part, ToolCall)
     }

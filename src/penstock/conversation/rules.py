@@ -1,9 +1,9 @@
-"""The rules of the providers' APIs, and what follows from them for a list of messages.
+"""The rules of the providers' APIs: where a list of messages may be cut, and where it is broken.
 
-Each rule is an object that says two things of a list: where it may not be cut, and where it is broken as it
-stands. A dialect names the rules of its provider. The planner cuts only where all of them allow it, `repair`
-mends what breaks one, and every result is judged by the same rules before it leaves. The docstring of a rule
-says which provider has it and how that provider answers a request that breaks it.
+Each rule is an object that answers two questions about a list: where may it not be cut, and where does it break
+the rule? A dialect names the rules of its provider. The planner cuts only where all of them allow it, `repair`
+mends breaches, and the same rules check every result before it leaves. The docstring of a rule says which
+provider has it and how that provider answers a request that breaks it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.conversation.wire import parse_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from penstock.conversation.dialects.protocol import WireKind
+    from penstock.conversation.dialects.wire_kinds import WireKind
 
 __all__ = [
     "OPENING_TEXT",
@@ -66,16 +66,16 @@ class Rule(Protocol):
         """The rule in one word."""
 
     def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:
-        """Returns every i from 1 to len - 1 where no cut may go between messages i - 1 and i."""
+        """Returns every i from 1 to len - 1 for which no cut may separate messages i - 1 and i."""
 
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
-        """Returns every breach of the rule in the messages as they stand."""
+        """Returns every breach of the rule in the messages."""
 
 
 def legal_cuts(messages: Sequence[Message], rules: Iterable[Rule]) -> list[int]:
     """Returns the cuts that all rules allow, sorted: i is the cut before message i.
 
-    0 and len are always there.
+    0 and len are always among them.
     """
     illegal: set[int] = set()
     for rule in rules:
@@ -90,9 +90,9 @@ def check(messages: Sequence[Message], rules: Iterable[Rule]) -> list[Violation]
 
 
 class Pairs:
-    """Every result has its call where the dialect wants it, every call its result unless it still runs.
+    """Every result has its call in the right place, and every call its result unless it is still running.
 
-    All providers have this rule and answer with status 400; where a result may stand differs: see `Pairing`.
+    All providers have this rule and answer with status 400. They differ in the place of results: see `Pairing`.
     Anthropic: "`tool_use` ids were found without `tool_result` blocks immediately after: …" and "unexpected
     `tool_use_id` found in `tool_result` blocks: …". OpenAI Chat: "An assistant message with 'tool_calls' must
     be followed by tool messages responding to each 'tool_call_id'". OpenAI Responses: "No tool output found
@@ -109,7 +109,7 @@ class Pairs:
         return _inside_spans(match(messages, self.pairing).spans, len(messages))
 
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
-        """Returns results without a call, calls without one unless they may still run, and repeated ids."""
+        """Returns results without a call, calls without a result that cannot still be running, and repeated ids."""
         found = match(messages, self.pairing)
         return sorted(_describe(messages, found))
 
@@ -121,7 +121,7 @@ def _inside_spans(spans: Iterable[tuple[int, int]], length: int) -> set[int]:
     """Returns every i with start < i <= end for some span. Linear, however much the spans overlap."""
     steps = [0] * (
         length + 2
-    )  # steps[i]: how many spans more than at i - 1 the cut before message i lies inside
+    )  # steps[i]: the spans around the cut before message i, less those around the cut before it
     for start, end in spans:
         steps[start + 1] += 1
         steps[end + 1] -= 1
@@ -151,10 +151,10 @@ def _name(messages: Sequence[Message], place: PartPlace) -> str:
 
 
 class Batches:
-    """Neighbouring messages that make calls belong to one batch, answered or still open.
+    """Neighbouring messages with calls belong to one batch, answered or still open.
 
-    No provider refuses a batch that was cut through, but each half of it would then lack what the model did
-    in parallel, and calls that still run would lose their place. So the rule only forbids cuts.
+    No provider refuses half a batch. But each half would lack what the model did in parallel, and running calls
+    would lose their place. So the rule only forbids cuts.
     """
 
     name = "batches"
@@ -176,25 +176,25 @@ _ALTERNATING = (Role.USER, Role.ASSISTANT)
 
 
 class Alternation:
-    """A plain message that we made, which has no origin, has no neighbour of its own role.
+    """A plain message of our own making, which has no origin, has no neighbour of its own role.
 
     The chat templates of many open models refuse two turns of one role in a row: servers such as vLLM and
-    llama.cpp answer "Conversation roles must alternate user/assistant/user/assistant/…". OpenAI takes them,
-    and Anthropic joins them to one turn, so clients do send them, and what came in is left alone. We do not
-    add to it: messages that come back to fill a target are chosen so that none becomes a neighbour of its own role
-    (`LayoutMaker.part_neighbours`), and a handoff that has no room for a word stays where it holds two apart. Pinned
-    messages may become neighbours; they stay whatever they stand beside. So may two turns between which stood a
-    result without its call, which every provider refuses and `repair` takes out.
+    llama.cpp answer "Conversation roles must alternate user/assistant/user/assistant/…". OpenAI accepts them,
+    and Anthropic joins them to one turn, so clients do send them, and we leave the input alone. But we add no such
+    neighbours: messages that come back to fill a target are chosen so that none gets a neighbour of its own role
+    (`LayoutMaker.part_neighbours`), and a handoff without room for a word still stays if it separates two turns. Pinned
+    messages may become neighbours, since they stay in any case. So may the turns before and after a result without
+    its call, which every provider refuses and `repair` removes.
     """
 
     name = "alternation"
 
-    def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:  # noqa: ARG002  # what stands at a cut is the assembler's choice
+    def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:  # noqa: ARG002  # the assembler chooses the messages at a cut
         """Returns none."""
         return set()
 
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
-        """Returns the messages of ours beside one of the same role."""
+        """Returns our own messages that have a neighbour of the same role."""
         return [
             Violation(
                 index, self.name, f"a message that we made follows or precedes another of {message.role}"
@@ -216,16 +216,16 @@ def _neighbours(messages: Sequence[Message], index: int) -> list[Message]:
 
 
 def is_blank(part: Part) -> bool:
-    """Returns whether the part is text without a visible character."""
+    """Returns True for text without a visible character."""
     return type(part) is Text and (not part.text or part.text.isspace())
 
 
 class NonEmpty:
-    """Every message but a last one of the assistant has content, and every text says something.
+    """Every message has content, except the assistant's last, and no text is blank.
 
     Anthropic has this rule and answers with status 400: "all messages must have non-empty content except for
     the optional final assistant message" and "messages: text content blocks must be non-empty". It sends such
-    blocks itself beside a call, so every client that echoes an answer meets the rule.
+    blocks itself next to a call, so every client that echoes an answer runs into the rule.
     """
 
     name = "nonempty"
@@ -235,7 +235,7 @@ class NonEmpty:
         return set()
 
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
-        """Returns the messages with nothing in them, or with a blank text."""
+        """Returns the messages that are empty or have a blank text."""
         last = len(messages) - 1
         found: list[Violation] = []
         for index, message in enumerate(messages):
@@ -250,11 +250,11 @@ class NonEmpty:
 
 
 OPENING_TEXT = "[the conversation begins here]"
-"""The text of the user's message that `repair` puts first where the first message is lost."""
+"""The text of the user's message that `repair` puts first if the first message is lost."""
 
 
 def first_speaker(messages: Sequence[Message]) -> int:
-    """Returns the index of the first message that is not the system's; len(messages) where there is none."""
+    """Returns the index of the first message that is not the system's; len(messages) if there is none."""
     for index, message in enumerate(messages):
         if message.role is not Role.SYSTEM:
             return index
@@ -262,11 +262,11 @@ def first_speaker(messages: Sequence[Message]) -> int:
 
 
 class UserOpens:
-    """The first message beside the system's is the user's, or one that stands for all before it.
+    """The first message after the system's is the user's, or one that stands for everything before it.
 
     Anthropic has this rule and answers with status 400: "messages: first message must use the "user" role". A
-    kept head is therefore empty or reaches past that message. Where it is empty, the assembler must put a
-    user message first. A message with a compaction of the provider, which `is_barrier` knows, may open as well.
+    kept head is therefore empty or reaches past that message. If it is empty, the assembler must put a user
+    message first. A message with a compaction by the provider may open the list, too: see `is_barrier`.
     """
 
     name = "opening"
@@ -275,20 +275,20 @@ class UserOpens:
         self._is_barrier = is_barrier
 
     def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:
-        """Returns every cut up to the opening message but the one at 0.
+        """Returns every cut up to the opening message, except the one at 0.
 
-        Where we made that message, the cut after it too: alone it opens nothing.
+        If we made that message, also returns the cut after it, since alone it opens nothing.
         """
         first = first_speaker(messages)
         made = first < len(messages) and messages[first].parts == (Text(OPENING_TEXT),)
         return {index for index in range(1, first + 1 + made) if index < len(messages)}
 
     def may_open(self, message: Message) -> bool:
-        """Returns whether a conversation may begin with the message."""
+        """Returns True if a conversation may begin with the message."""
         return message.role is Role.USER or any(map(self._is_barrier, message.parts))
 
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
-        """Returns the first message where it may not be the first."""
+        """Returns the first message, if it may not be the first."""
         first = first_speaker(messages)
         if first < len(messages) and not self.may_open(messages[first]):
             return [
@@ -301,7 +301,7 @@ class UserOpens:
 
 
 def has_late_thinking(message: Message) -> bool:
-    """Returns whether the message holds thinking, but begins with something else."""
+    """Returns True if the message holds thinking, but begins with something else."""
     parts = message.parts
     return bool(parts) and type(parts[0]) is not Reasoning and any(type(part) is Reasoning for part in parts)
 
@@ -310,8 +310,8 @@ class ThinkingFirst:
     """A message that holds thinking begins with it.
 
     Anthropic has this rule and answers with status 400: "If an assistant message contains any thinking
-    blocks, the first block must be `thinking` or `redacted_thinking`. Found `text`". It says nothing about
-    cuts: thinking is inside a message.
+    blocks, the first block must be `thinking` or `redacted_thinking`. Found `text`". It does not concern cuts,
+    since thinking is inside a message.
     """
 
     name = "thinking"
@@ -321,7 +321,7 @@ class ThinkingFirst:
         return set()
 
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
-        """Returns the messages in which something stands before the thinking."""
+        """Returns the messages with something before the thinking."""
         return [
             Violation(index, self.name, "thinking does not stand first in its message")
             for index, message in enumerate(messages)
@@ -333,12 +333,12 @@ class ThinkingFirst:
 
 
 class ServerTools:
-    """Keeps what the provider ran with its outcome, and items of unknown types with those that name them.
+    """Keeps calls that the provider ran with their outcomes, and items of unknown types with those that name them.
 
     Anthropic has this rule and answers with status 400: "unexpected `tool_use_id` found in `web_search_tool_result`
-    blocks: …". OpenAI has it for programs and for approvals: "No approval request found …". Use and result are opaque to
-    us but for their ids, which `kinds` says where to find. Anthropic's normally share one assistant message; after a
-    paused turn the result opens the next one. A program that has not ended keeps all calls that it has made so far.
+    blocks: …". OpenAI has it for programs and for approvals: "No approval request found …". Uses and results are opaque to
+    us, except for their ids: `kinds` says where those are. Anthropic's normally share one assistant message; after a
+    paused turn, the result opens the next one. A program that has not ended keeps all calls that it has made so far.
     """
 
     name = "server tools"
@@ -347,11 +347,11 @@ class ServerTools:
         self._kinds = kinds
 
     def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:
-        """Returns every cut between the message of a use and that of its result."""
+        """Returns every cut between the messages of a use and of its result."""
         return _inside_spans(self._pair(messages).spans, len(messages))
 
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
-        """Returns the results whose use does not stand before them."""
+        """Returns the results without their use before them."""
         return [
             Violation(
                 place.message, self.name, "the result of a server tool has no use of that tool before it"
@@ -360,17 +360,17 @@ class ServerTools:
         ]
 
     def orphans(self, messages: Sequence[Message]) -> list[PartPlace]:
-        """Returns the results without their use. After a reference the use may be one that only the provider has."""
+        """Returns the results without their use. After a reference, only the provider may have the use."""
         return self._pair(messages).orphans
 
     def open_uses(self, messages: Sequence[Message]) -> set[int]:
-        """Returns the messages at the end of the list with a use that has no result yet."""
+        """Returns the messages at the end of the list whose uses have no result yet."""
         start = find_trailing_start(messages)
         return {place for place in self._pair(messages).unanswered if place >= start}
 
     def _pair(self, messages: Sequence[Message]) -> _ServerPairs:
         uses: dict[str, int] = {}  # the id of a use → its message
-        running: dict[str, int] = {}  # those of them that have no result
+        running: dict[str, int] = {}  # those of the uses that have no result
         strangers: dict[str, int] = {}  # the ids of parts of an unknown type
         found = _ServerPairs([], [], [])
         referenced = False
@@ -412,11 +412,11 @@ class ServerTools:
 _USED, _RETURNED = (
     ("use", "call"),
     ("result", "output"),
-)  # a call that is opaque is one that the provider answers
+)  # an opaque call is one that the provider answers
 
 
 class _ServerPairs(NamedTuple):
-    """First and last message of each pair, results without a use, and the messages of uses without a result."""
+    """The first and last message of each pair, results without a use, and the messages of uses without a result."""
 
     spans: list[tuple[int, int]]
     orphans: list[PartPlace]
@@ -431,7 +431,7 @@ def _opaque_parts(messages: Sequence[Message]) -> Iterator[tuple[int, int, Opaqu
 
 
 def _bind_strangers(part: Opaque, index: int, ids: dict[str, int]) -> list[tuple[int, int]]:
-    """Returns the spans from earlier parts of unknown types to this one, which names them; notes its own ids."""
+    """Returns the spans from earlier parts of unknown types to this one, which names them; adds its own ids."""
     block = parse_json(part.text)
     if not isinstance(block, dict):
         return []
@@ -448,7 +448,7 @@ def _bind_strangers(part: Opaque, index: int, ids: dict[str, int]) -> list[tuple
 
 
 def _end_of_work(messages: Sequence[Message], start: int) -> int:
-    """Returns the last of the calls and results that follow without a word in between."""
+    """Returns the last of the calls and results that follow without any text in between."""
     end = start
     while end + 1 < len(messages) and (has_call(messages[end + 1]) or has_result(messages[end + 1])):
         end += 1
@@ -462,12 +462,12 @@ def _field(part: Opaque, name: str) -> str:
 
 
 def is_reasoning_item(message: Message) -> bool:
-    """Returns whether the message is reasoning and nothing else."""
+    """Returns True if the message is reasoning and nothing else."""
     return bool(message.parts) and all(type(part) is Reasoning for part in message.parts)
 
 
 class ReasoningStays:
-    """A reasoning item is followed by the assistant's item that it led to, and no cut comes between them.
+    """The assistant's item follows the reasoning item that led to it, and no cut separates them.
 
     OpenAI Responses has this rule and answers with status 400: "Item 'rs_…' of type 'reasoning' was provided
     without its required following item".
@@ -480,9 +480,9 @@ class ReasoningStays:
         return {index for index in range(1, len(messages)) if is_reasoning_item(messages[index - 1])}
 
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
-        """Returns the reasoning that another role's item follows.
+        """Returns the reasoning items before an item of another role.
 
-        At the end of the list more may still come.
+        At the end of the list, the assistant's item may still come.
         """
         return [
             Violation(index, self.name, "a reasoning item is not followed by the item it belongs to")

@@ -1,7 +1,7 @@
 """JSON by its exact bytes: the slices of an array or object, and where and why something is not JSON.
 
 `msgspec` slices fast. It takes neither lone surrogates nor NaN and Infinity, which Python writes where a
-reward is missing, and gives no position that a person can use. Where it fails, the standard library's scanner
+reward is missing, and gives no position that a person can use. If it fails, the standard library's scanner
 goes over the text once more.
 """
 
@@ -48,10 +48,7 @@ _INPUT = JsonSource()
 
 
 def slice_array(data: bytes, source: JsonSource = _INPUT) -> list[bytes]:
-    """Returns the exact bytes of each element.
-
-    Raises MalformedJSON, and InputError where the JSON is no array.
-    """
+    """Returns the exact bytes of each element. Raises MalformedJSON, and InputError if the JSON is not an array."""
     try:
         return [bytes(raw) for raw in _ARRAY.decode(data)]
     except msgspec.ValidationError:
@@ -63,9 +60,9 @@ def slice_array(data: bytes, source: JsonSource = _INPUT) -> list[bytes]:
 
 
 def slice_object(data: bytes, source: JsonSource = _INPUT) -> dict[str, bytes]:
-    """Returns the exact bytes of each value by its key; of a key that is there twice, the last.
+    """Returns the exact bytes of each value by its key; the last one if a key occurs twice.
 
-    Raises MalformedJSON, and InputError where the JSON is not an object.
+    Raises MalformedJSON, and InputError if the JSON is not an object.
     """
     try:
         return {key: bytes(raw) for key, raw in _OBJECT.decode(data).items()}
@@ -78,10 +75,7 @@ def slice_object(data: bytes, source: JsonSource = _INPUT) -> dict[str, bytes]:
 
 
 def parse_value(data: bytes | str, source: JsonSource = _INPUT) -> Any:
-    """Returns the value that the JSON says.
-
-    Raises MalformedJSON, and InputError where it is nested too deeply.
-    """
+    """Returns the value of the JSON. Raises MalformedJSON, and InputError if it is nested too deeply."""
     try:
         return _ANY.decode(data)
     except RecursionError:
@@ -103,7 +97,7 @@ def decode_utf8(data: bytes, source: JsonSource = _INPUT) -> str:
 
 
 def _too_deep(data: bytes, source: JsonSource) -> InputError:
-    """Returns the error for nesting that no reader can follow, with the place where it passes the limit."""
+    """Returns the error for JSON that is nested too deeply, with the place where it passes the limit."""
     depth = offset = 0
     for token in _BRACKETS_AND_STRINGS.finditer(data):
         depth += _STEPS.get(token[0], 0)

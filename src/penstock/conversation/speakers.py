@@ -6,7 +6,8 @@ structure first: a line that begins with a tag whose name no person would paste,
 openings by which clients begin such a text. Code that a person pasted (generics, HTML, JSX, XML, anything in a
 fence) stays the person's, and so does a tag that is never closed.
 
-A part is told by its text alone, so that a message is read once. `last_request` and `people_in` also look at the
+A part is told by its text alone, so that a message is read once; only the head of a result that a client writes down as a
+part of its own says whose the next part is (`voices_of`). `last_request` and `people_in` also look at the
 neighbours of a message: the text of a slash command and what it printed come as messages of their own.
 """
 
@@ -33,6 +34,7 @@ __all__ = [
     "part_voices",
     "people_in",
     "person_words",
+    "voices_of",
     "without_reminders",
 ]
 
@@ -68,23 +70,48 @@ def part_voices(text: str) -> tuple[VoicedPart, ...]:
     return tuple(VoicedPart(span.voice, text[span.start : span.end]) for span in _Scanner(text).spans())
 
 
+def voices_of(message: Message) -> Iterator[tuple[Text, tuple[VoicedPart, ...]]]:
+    """Yields the texts of a user message, each in parts with their voices.
+
+    After a part that is only the head of a result ("[read_file for 'a.py'] Result:"), the next part is the result.
+    """
+    is_result = False
+    for part in message.parts:
+        if not isinstance(part, Text):
+            continue
+        voices = part_voices(part.text)
+        if is_result:
+            voices = tuple(
+                VoicedPart(Voice.OUTPUT, one.text)
+                if one.voice is Voice.PERSON and (len(voices) == 1 or not _stands_in_tags(voices, place))
+                else one
+                for place, one in enumerate(voices)
+            )
+        yield part, voices
+        is_result = is_result or _RESULT_HEAD.fullmatch(part.text) is not None
+
+
+def _stands_in_tags(voices: Sequence[VoicedPart], place: int) -> bool:
+    """Returns True if the words stand in tags in which a client passes on what a person typed."""
+    return place > 0 and voices[place - 1].text.rstrip().endswith(">")
+
+
 def without_reminders(result: str) -> str:
-    """Returns the result of a tool without the reminders that a client has put into it."""
+    """Returns the result of a tool without the reminders that a client inserted into it."""
     return _REMINDER.sub("", result) if "<system-reminder>" in result else result
 
 
 def person_words(message: Message) -> str:
     """Returns what a person typed in the message, without calls, results and harness text; empty if nothing.
 
-    A slash command counts as typed with what was typed behind it.
+    A slash command counts as typed, with its arguments.
     """
     if message.role is not Role.USER:
         return ""
     words: list[str] = []
     command = False
-    for part in message.parts:
-        if isinstance(part, Text) and part.text:
-            voices = part_voices(part.text)
+    for part, voices in voices_of(message):
+        if part.text:
             if not (command and _reads_like_command(part.text)):
                 words += [one.text.strip() for one in voices if one.voice is Voice.PERSON]
             command = _TYPED_COMMAND.search(part.text) is not None
@@ -92,27 +119,27 @@ def person_words(message: Message) -> str:
 
 
 def find_typed_command(message: Message) -> str:
-    """Returns the slash command that a client wrote down in the message, as it was typed; empty where there is none."""
+    """Returns the slash command that a client recorded in the message, as it was typed; empty if there is none."""
     command = _TYPED_COMMAND.search(_user_text(message))
     return command[1].strip() if command is not None else ""
 
 
 def is_bare_command(text: str) -> bool:
-    """Returns whether a text is a slash command without words of a person: "/clear", "/add src/a.py"."""
+    """Returns True if a text is a slash command without words of a person: "/clear", "/add src/a.py"."""
     return _BARE_COMMAND.match(text) is not None
 
 
 def is_request(message: Message) -> bool:
-    """Returns whether a person speaks in the message: not only tools, a harness or a handoff."""
+    """Returns True if a person speaks in the message: not only tools, a harness or a handoff."""
     if message.role is not Role.USER:
         return False
     return any(isinstance(part, Image) for part in message.parts) or bool(person_words(message))
 
 
 def last_request(messages: Sequence[Message]) -> int | None:
-    """Returns the position of the last message in which a person speaks, None where there is none.
+    """Returns the position of the last message in which a person speaks, or None.
 
-    Where only a harness speaks in the whole list, that is the last message with text of a user.
+    If only a harness speaks in the whole list, returns the last user message with text.
     """
     found = next(_people_backwards(messages), None)
     if found is not None:
@@ -141,14 +168,23 @@ def _people_backwards(messages: Sequence[Message], start: int = 0) -> Iterator[i
                 continue
         if after and is_bare_command(own):
             continue  # a command that the client carried out: nobody answered it
+        if _OBSERVED.match(own) and place and _asks_for_action(messages[place - 1]):
+            continue  # the result of a tool, where a client has no role for it
         if _TYPED_COMMAND.search(before) and (_SKILL.match(own) or _reads_like_command(own)):
             continue  # what the command stands for
         if is_request(message):
             yield place
 
 
+def _asks_for_action(message: Message) -> bool:
+    """Returns True if an agent that writes its calls into its text wrote one."""
+    return message.role is Role.ASSISTANT and any(
+        isinstance(part, Text) and _ACTION.search(part.text) for part in message.parts
+    )
+
+
 def _user_text(message: Message) -> str:
-    """Returns all texts of a user message; empty where there is nothing to read."""
+    """Returns all texts of a user message; empty if there is nothing to read."""
     if message.role is not Role.USER:
         return ""
     texts = [part.text for part in message.parts if isinstance(part, Text)]
@@ -156,6 +192,8 @@ def _user_text(message: Message) -> str:
     return "" if text.isspace() else text
 
 
+_ACTION = re.compile(r"^(?:Action|Action Input|ACTION):", re.MULTILINE)
+_OBSERVED = re.compile(r"\s*Observation:")
 _BARE_COMMAND = re.compile(r"\s*/[a-z][\w-]*(?:[ \t]+(?=\S*[./\d_-])\S+){0,4}\s*\Z")
 _TYPED_COMMAND = re.compile(r"<command-name>([^<\n]*)</command-name>")
 _REMINDER = re.compile(r"^<system-reminder>[\s\S]*?</system-reminder>", re.MULTILINE)
@@ -169,9 +207,9 @@ _INVOKES = re.compile(
 
 
 def _reads_like_command(text: str) -> bool:
-    """Returns whether a text that follows a slash command is what the command stands for.
+    """Returns True if a text after a slash command is what the command stands for.
 
-    Such a text is long, with headings, or tells the agent to invoke something by its name.
+    Such a text is long, with headings, or tells the agent to invoke something by name.
     """
     return _INVOKES.match(text) is not None or (
         len(text) >= _SHORTEST_COMMAND and len(_HEADING.findall(text)) > 1
@@ -237,10 +275,10 @@ _MARKUP = re.compile(
 
 
 class _Likelihood(NamedTuple):
-    """The voice of a tag by its name, and whether it takes more than the name to be sure.
+    """The voice of a tag by its name, and whether the name alone makes it certain.
 
-    Where it is not `sure`, the tag counts only at the beginning of a text or behind other harness text, and with
-    `prose` only where the block holds no markup.
+    If it is not `sure`, the tag counts only at the beginning of a text or after other harness text, and with `prose`
+    only if the block holds no markup.
     """
 
     voice: Voice
@@ -250,7 +288,7 @@ class _Likelihood(NamedTuple):
 
 @lru_cache(maxsize=1_000)
 def _judge_name(name: str, attributes: str) -> _Likelihood | None:
-    """Returns the voice of a block by its opening tag; None where a person may have pasted it."""
+    """Returns the voice of a block by its opening tag; None if a person may have pasted it."""
     lower = name.lower()
     words = [word.lower() for word in _WORD.findall(name)]
     voice = next((voice for known, voice in _VOICES if not known.isdisjoint(words)), Voice.REMINDER)
@@ -283,9 +321,9 @@ def _holds_markup(body: str) -> bool:
 
 
 class _Opening(NamedTuple):
-    """A way in which harness text begins, and where it ends: at a match of `until`, else with the text.
+    """A way in which harness text begins, and where it ends: at a match of `until`, or else with the text.
 
-    With `anywhere` it counts wherever it begins a line.
+    With `anywhere`, it counts at the beginning of any line.
     """
 
     begins: re.Pattern[str]
@@ -362,7 +400,10 @@ _OPENINGS = (
     _Opening(
         _open_with(
             r"called the \w+ tool with the following input:",
+            r"result of calling the \w+ tool:",
             r"the following tool was executed by the user",
+            r"execution result of \[\w+\]:",
+            r"observation:[ \t]*\n",
         ),
         Voice.OUTPUT,
     ),
@@ -370,6 +411,9 @@ _OPENINGS = (
         _open_with(
             r"\[error\] you did not use a tool in your previous",
             r"\[task resumption\]",
+            r"plan mode is active\. the user indicated",
+            r"note: [^\n]{1,300} was modified, either by the user or by a linter\.",
+            r"your todo list has changed\. do not mention",
             r"continue if you have next steps, or stop and ask for clarif",
             r"summarize the task tool output above and continue",
             r"briefly inform the user about the task result",
@@ -381,6 +425,11 @@ _OPENINGS = (
         _open_with(r"\[system(?: (?:note|notification|message|reminder))?\s*[:\]]"), Voice.NOTICE, _PARAGRAPH
     ),
     _Opening(
+        _open_with(r"approved command prefix(?:es)? saved:", r"(?:allowed|denied) network rule saved\b"),
+        Voice.NOTICE,
+        _PARAGRAPH,
+    ),
+    _Opening(
         _open_with(r"\[request interrupted by user[^\]\n]{0,40}(?=\])"),
         Voice.INTERRUPTION,
         re.compile(r"\]"),
@@ -388,12 +437,13 @@ _OPENINGS = (
     ),
 )
 _HINT = re.compile(
-    r"\s*(?:[\[#-]|this |another |i |base |caveat|here |called |the |continue |summarize |briefly |[^\n]{1,140} hook\b)",
+    r"\s*(?:[\[#-]|this |another |i |base |caveat|here |called |the |continue |summarize |briefly |observation:|execution result|result of calling |plan mode |note: |your todo |approved command |(?:allowed|denied) network |[^\n]{1,140} hook\b)",
     re.IGNORECASE,
 )
 _HINTED = 200  # characters of a text that the hint is looked for in
 # A client without a role for results writes them into a user message; what the person says stands in tags then.
-_WRITTEN_RESULT = _open_with(r"\[[a-z]\w{2,40}(?: for '[^\n]{0,300}')?\] Result:")
+_WRITTEN_RESULT = _open_with(r"\[[a-z]\w{2,40}(?: for '[^\n]{0,300}'[^\]\n]{0,100})?\] Result:")
+_RESULT_HEAD = re.compile(rf"{_WRITTEN_RESULT.pattern}\s*", re.IGNORECASE)
 _ANYWHERE = ("[Request interrupted", "--- Content from")
 _TAG = re.compile(
     r"[ \t]{0,3}<([A-Za-z][A-Za-z0-9]*(?:[-_][A-Za-z0-9]+)*(?: instructions)?)(\s[^<>\n]{0,500})?>"
@@ -407,7 +457,7 @@ _DEEPEST = 12
 
 
 def _may_hold_harness(text: str) -> bool:
-    """Returns whether a closer look is worth it: a few quick ones settle that for most messages."""
+    """Returns True if a closer look is worthwhile. A few quick checks rule it out for most messages."""
     return (
         "</" in text
         or _HINT.match(text, 0, _HINTED) is not None
@@ -422,7 +472,7 @@ class _Span(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Harness text in a text. What stands from `inner` to `inner_end` is the person's where the voice is."""
+    """Harness text in a text. If its voice is the person, the person's words stand from `inner` to `inner_end`."""
 
     voice: Voice
     start: int
@@ -466,7 +516,7 @@ class _Scanner:
         self._add(voice, at, end)
 
     def _add(self, voice: Voice, start: int, end: int) -> None:
-        """Add a span; blanks go to the span before them, and so do a person's words to a person's."""
+        """Adds a span; blanks go to the span before them, and so do a person's words to a person's."""
         if start == end:
             return
         last = self._spans[-1] if self._spans else None
@@ -478,7 +528,7 @@ class _Scanner:
             self._spans.append(_Span(voice, start, end))
 
     def _next_block(self, at: int, end: int) -> _Block | None:
-        """Returns the next harness text from `at` on, where the text begins or other harness text ends."""
+        """Returns the next harness text from `at` on, at which the text begins or other harness text ends."""
         text = self._text
         opened = self._open(at, end)
         if opened is not None:
@@ -500,7 +550,7 @@ class _Scanner:
         return block
 
     def _is_fenced(self, start: int, place: int, end: int) -> bool:
-        """Returns whether a place is inside a fence that was opened after `start` and is closed."""
+        """Returns True if a place is inside a fence that was opened after `start` and is closed."""
         fences = self._fences
         if not fences:
             return False
@@ -522,7 +572,7 @@ class _Scanner:
         return None
 
     def _read_tagged(self, at: int, end: int, *, first: bool) -> _Block | None:
-        """Returns the harness text in tags that begins here; `first` where only harness text stands before it."""
+        """Returns the harness text in tags that begins here; `first` if only harness text stands before it."""
         tag = _TAG.match(self._text, at, end)
         likely = _judge_name(tag[1], tag[2] or "") if tag is not None else None
         if tag is None or likely is None or not (first or likely.sure):
@@ -532,11 +582,28 @@ class _Scanner:
             return None
         inner, inner_end = tag.end(), closing - len(tag[1]) - 3
         voice = likely.voice
-        if likely.prose and _holds_markup(self._text[inner:inner_end]):
+        if (
+            likely.prose
+            and not self._begins_for_sure(inner, inner_end)
+            and _holds_markup(self._text[inner:inner_end])
+        ):
             return None
+        if (
+            tag[1] == "system-reminder"
+            and (sent := _SENT_MEANWHILE.match(self._text, inner, inner_end)) is not None
+        ):
+            return _Block(Voice.PERSON, at, *sent.span("said"), closing)
         if tag[1] == "command-name" and _HAS_ARGUMENTS.match(self._text, closing, end) is not None:
             voice = Voice.PERSON
         return _Block(voice, at, inner, inner_end, closing)
+
+    def _begins_for_sure(self, start: int, end: int) -> bool:
+        """Returns True if a client's block begins here whose name makes it certain."""
+        while start < end and self._text[start].isspace():
+            start += 1
+        tag = _TAG.match(self._text, start, end)
+        likely = _judge_name(tag[1], tag[2] or "") if tag is not None else None
+        return likely is not None and likely.sure and likely.voice is not Voice.PERSON
 
     def _find_closing(self, name: str, start: int, end: int) -> int | None:
         """Returns the end of the tag that closes this one: blocks of its own name inside are closed first."""
@@ -560,4 +627,8 @@ class _Scanner:
         return nearest + length
 
 
+_SENT_MEANWHILE = re.compile(  # what a person typed while the agent worked
+    r"\s*The user sent (?:the following|a new) message\b[^\n]{0,60}:\s*(?P<said>[\s\S]*?)\s*"
+    r"(?:\n\n(?:Please address this message|IMPORTANT: After completing)[^\n]*\s*)?\Z"
+)
 _HAS_ARGUMENTS = re.compile(r"\s*(?:<command-message>[^<]*</command-message>\s*)?<command-args>\s*[^<\s]")

@@ -1,8 +1,8 @@
-"""The view: what the model is sent, as a fold over the log and its compactions.
+"""The view: the messages that the model is sent, as a fold over the log and its compactions.
 
 A compaction is a record. It names the last message it knew and says, in order, which messages of the log are
-kept as they are, which are rewritten in some parts, and where a handoff stands for the others. The view is
-the newest record followed by all that was logged after it; without a record it is the log itself. Leaving a
+kept unchanged, which have parts rewritten, and where a handoff replaces the others. The view is the newest
+record followed by everything that was logged after it; without a record it is the log itself. Leaving a
 record out undoes it.
 """
 
@@ -54,10 +54,10 @@ class Rewritten(msgspec.Struct, frozen=True, tag=True):
 
 
 class Handoff(msgspec.Struct, frozen=True, tag=True):
-    """A summary in place of messages. `role` is None where it stands inside the piece that follows it.
+    """A summary in place of messages. `role` is None if it stands inside the piece after it.
 
-    `written` is the JSON of a whole message that an engine of a third party wrote: it is sent as it stands, and `summary`
-    only holds its text.
+    `written` is the JSON of a whole message from a third-party engine: it is sent unchanged, and `summary` only holds
+    its text.
     """
 
     summary: Summary
@@ -77,7 +77,7 @@ class Messages(Protocol):
 
 
 class Compaction(msgspec.Struct, frozen=True):
-    """One compaction: `base` is the id of the last message it knew, `length` how many there were."""
+    """One compaction. `base` is the id of the last message it knew, `length` the number of messages at that time."""
 
     base: str
     length: int
@@ -85,7 +85,7 @@ class Compaction(msgspec.Struct, frozen=True):
 
     @property
     def told(self) -> set[int]:
-        """The positions of all messages that its view holds, shortens or stands for."""
+        """The positions of all messages that its view holds, shortens or replaces."""
         return {
             position
             for piece in self.pieces
@@ -96,9 +96,9 @@ class Compaction(msgspec.Struct, frozen=True):
 class ViewMessage(msgspec.Struct, frozen=True, gc=False):
     """One message of a view.
 
-    `wire` is its object and `raw` its JSON: the bytes it was logged with where the view keeps it, else our own
-    encoding of `wire`. `position` is where its message stands in the log; None for a handoff that stands alone and for
-    what was put in to mend a broken log.
+    `wire` is its object and `raw` its JSON: the logged bytes if the view keeps it, otherwise our own encoding of
+    `wire`. `position` is its position in the log; None for a handoff that is a message of its own, and for messages
+    that mend a broken log.
     """
 
     wire: Any
@@ -112,9 +112,9 @@ def is_merged(piece: Piece) -> bool:
 
 
 def fold(length: int, compaction: Compaction | None) -> tuple[Piece, ...]:
-    """Returns the pieces of the view of a log of `length` messages: those of its newest compaction, then all logged since.
+    """Returns the pieces of the view of a log: those of its newest compaction, then everything logged since.
 
-    Raises InputError where the compaction was made of a longer log.
+    `length` is the number of messages in the log. Raises InputError if the compaction knew more than that.
     """
     if compaction is None:
         return tuple(Kept(position) for position in range(length))
@@ -127,7 +127,7 @@ def fold(length: int, compaction: Compaction | None) -> tuple[Piece, ...]:
 
 
 def positions_in(pieces: Sequence[Piece]) -> list[int]:
-    """Returns the positions of the log that the pieces are written from, in the order of the view."""
+    """Returns the log positions that the pieces come from, in the order of the view."""
     return [piece.position for piece in pieces if not isinstance(piece, Handoff)]
 
 
@@ -141,14 +141,14 @@ def write_view(pieces: Sequence[Piece], raws: Mapping[int, bytes], dialect: Dial
 
 
 def encode(pieces: Sequence[Piece], messages: Messages, dialect: Dialect) -> list[Any]:
-    """Returns the view on the wire: the origin of each message that is kept, a new object for what is not."""
+    """Returns the view on the wire: the origin of each message that is kept, and a new object for any other."""
     return [wire for wire, _, _ in _write(pieces, messages, dialect)]
 
 
 def _write(
     pieces: Sequence[Piece], messages: Messages, dialect: Dialect
 ) -> Iterator[tuple[Any, int | None, bool]]:
-    """Yields each message on the wire, its position in the log, and whether it is exactly what was logged there."""
+    """Yields each message on the wire, its position in the log, and whether it is exactly the logged message."""
     waiting: Handoff | None = None  # a handoff without a role stands inside the piece that follows it
     for piece in pieces:
         match piece:
@@ -178,7 +178,7 @@ def _write(
 def _with_own_ids(parts: Mapping[int, Part], message: Message) -> Mapping[int, Part]:
     """Returns the parts with the ids that the message itself gives its calls and results.
 
-    Where a dialect gives none, `link_calls` made them up for the list that was compacted; another list gets others.
+    If a dialect has no ids, `link_calls` made some up for the list that was compacted; another list gets others.
     """
     return {
         at: msgspec.structs.replace(part, call_id=own.call_id)
@@ -191,7 +191,7 @@ def _with_own_ids(parts: Mapping[int, Part], message: Message) -> Mapping[int, P
 
 
 class _LoggedMessages:
-    """The messages of a log by position, each read from its bytes when it is asked for."""
+    """The messages of a log by position, each decoded when it is needed."""
 
     def __init__(self, raws: Mapping[int, bytes], dialect: Dialect) -> None:
         self._raws = raws
@@ -203,9 +203,9 @@ class _LoggedMessages:
 
 
 def as_message(piece: Piece, messages: Messages, dialect: Dialect | None = None) -> Message:
-    """Returns the piece as a message, for measuring: a handoff with a role is a message of its own.
+    """Returns the piece as a message, for measuring. A handoff with a role is a message of its own.
 
-    The dialect is needed for the weight of what is rewritten.
+    The dialect is needed to measure rewritten messages.
     """
     match piece:
         case Kept(position=position):
@@ -214,7 +214,7 @@ def as_message(piece: Piece, messages: Messages, dialect: Dialect | None = None)
             message = messages[position]
             changed = tuple(parts.get(place, part) for place, part in enumerate(message.parts))
             written = message.written
-            if written and dialect is not None:  # weighed as it stands on the wire
+            if written and dialect is not None:  # measured as it is on the wire
                 written = dialect.decode(dialect.rewrite(message, _with_own_ids(parts, message))).written
             return Message(message.role, changed, message.origin, message.beside, written)
         case Handoff(summary=summary, role=role):
@@ -222,5 +222,5 @@ def as_message(piece: Piece, messages: Messages, dialect: Dialect | None = None)
 
 
 def wire_text(summary: Summary) -> str:
-    """Returns the summary as it stands on the wire."""
+    """Returns the text that the summary has on the wire."""
     return mark.wrap(summary.text, summary.attributes, summary.version)

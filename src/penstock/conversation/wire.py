@@ -1,4 +1,4 @@
-"""JSON of one wire object: the few ways in which we read and write it, and how an SDK's object becomes one.
+"""JSON of one wire object: how we read and write it, and how an SDK's object becomes one.
 
 `msgspec` does the work. It refuses lone surrogates, which Python strings may hold and other clients may
 send as escapes, so both directions fall back to the standard library for those.
@@ -14,7 +14,15 @@ import msgspec
 
 from penstock.errors import InputError
 
-__all__ = ["canonical_json", "encode_wire", "json_text", "parse_arguments", "parse_json", "to_plain"]
+__all__ = [
+    "canonical_json",
+    "encode_wire",
+    "json_text",
+    "parse_arguments",
+    "parse_json",
+    "read_text",
+    "to_plain",
+]
 
 _NAMING = frozenset({"role", "type", "from"})  # one of these says what kind of message or part it is
 _ATOMS = (str, int, float, bytes)
@@ -24,7 +32,7 @@ _TOO_DEEP = "the JSON is nested too deeply to be read: flatten it to fewer than 
 
 
 def encode_wire(wire: Any) -> bytes:
-    """Compact JSON bytes. Raises InputError for what JSON cannot say."""
+    """Returns compact JSON as bytes. Raises InputError for a value that JSON cannot express."""
     try:
         return msgspec.json.encode(wire, enc_hook=_encode_object)
     except UnicodeEncodeError:
@@ -36,7 +44,7 @@ def encode_wire(wire: Any) -> bytes:
 
 
 def json_text(value: Any) -> str:
-    """Compact JSON as text; a lone surrogate stays the character that it is."""
+    """Returns compact JSON as text. A lone surrogate stays as it is."""
     try:
         return msgspec.json.encode(value, enc_hook=_encode_object).decode()
     except UnicodeEncodeError:
@@ -50,8 +58,8 @@ def json_text(value: Any) -> str:
 def to_plain(value: Any) -> Any:
     """Returns the value as plain JSON: objects of an SDK, at any depth, become what their SDK would send.
 
-    An SDK's object is one with a method `model_dump`, as Pydantic's have. Where there is none, this is the value itself;
-    else only what holds one is copied.
+    An SDK's object is one with a method `model_dump`, like Pydantic's. A value without any is returned as it is;
+    otherwise only what holds one is copied.
     """
     if isinstance(value, dict):
         others = [
@@ -68,7 +76,7 @@ def to_plain(value: Any) -> Any:
 
 
 def _dump(value: Any) -> Any:
-    """Returns the object as its SDK sends it: fields that were never set, or never are sent, are left out."""
+    """Returns the object as its SDK sends it, without fields that were never set or are never sent."""
     hidden = getattr(value, "__api_exclude__", None)  # what the client itself worked out, as `parsed`
     try:
         dumped = value.model_dump(
@@ -99,13 +107,18 @@ def canonical_json(value: Any) -> bytes:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Returns the value that the JSON says. Raises ValueError where it is not JSON or nested too deeply."""
+    """Returns the value of the JSON. Raises ValueError if it is not JSON or is nested too deeply."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError):
         return _parse_leniently(text)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
+
+
+def read_text(value: Any) -> str:
+    """Returns the value if it is a string, else an empty string."""
+    return value if isinstance(value, str) else ""
 
 
 def parse_arguments(text: str) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.conversation.slicing import slice_array, slice_object
 from penstock.conversation.speakers import Voice, part_voices
-from penstock.conversation.wire import encode_wire
+from penstock.conversation.wire import encode_wire, read_text
 from penstock.measure.usage import normalise_usage
-from penstock.transfer.lines import read_moment, read_text
+from penstock.transfer.lines import read_moment
 from penstock.transfer.recorded import RecordedConversation, RecordedFile, RecordedMessage, RecordedUsage
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _SUMMARY_TAG = "conversation-summary"
 
 
 def is_claude_code(lines: Sequence[JsonLine]) -> bool:
-    """Returns whether a line is one that only Claude Code writes."""
+    """Returns True if a line is one that only Claude Code writes."""
     return any(_is_own(line.value) for line in lines)
 
 
@@ -209,7 +209,7 @@ def _record(
 
 
 def _may_go_on(chain: Sequence[JsonLine]) -> bool:
-    """Returns whether the last line is a piece of an answer that is not its last, or one result of several."""
+    """Returns True if the last line is a piece of an answer that is not its last, or one result of several."""
     last = next((line for line in reversed(chain) if _speaks(line)), None)
     if last is None:
         return False
@@ -258,9 +258,9 @@ def _read_messages(
 
 
 def _find_local(chain: Sequence[JsonLine]) -> set[int]:
-    """Returns the numbers of the lines that are no messages.
+    """Returns the numbers of the lines that are not messages.
 
-    The text that a slash command stands for is one, though it is marked as the program's: the model has answered it.
+    The text that a slash command stands for is a message, although it is marked as the program's: the model has answered it.
     """
     local: set[int] = set()
     typed = False  # the last line is a command that a person typed for the model
@@ -279,7 +279,7 @@ def _find_local(chain: Sequence[JsonLine]) -> set[int]:
 
 
 def _read_user_text(line: JsonLine) -> str:
-    """Returns the first text of a user's line; empty where there is none."""
+    """Returns the first text of a user's line; empty if there is none."""
     content = line.value["message"].get("content") if line.value.get("type") == "user" else None
     if isinstance(content, list):
         texts = (block.get("text") for block in content if isinstance(block, dict))
@@ -297,7 +297,7 @@ def _read_message(line: JsonLine) -> bytes:
 
 
 def _tag_summary(line: JsonLine) -> str:
-    """Returns the summary inside a tag that tells it from a person's words; empty where its own words do."""
+    """Returns the summary inside a tag that tells it from a person's words; empty if its own words do."""
     content = line.value["message"].get("content")
     blocks = content if isinstance(content, list) else [{"text": content}]
     texts = [block["text"] for block in blocks if isinstance(block, dict) and read_text(block.get("text"))]

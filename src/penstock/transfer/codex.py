@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.conversation.slicing import slice_object
-from penstock.conversation.wire import encode_wire
+from penstock.conversation.wire import encode_wire, read_text
 from penstock.measure.usage import normalise_usage
-from penstock.transfer.lines import read_moment, read_text
+from penstock.transfer.lines import read_moment
 from penstock.transfer.recorded import RecordedConversation, RecordedFile, RecordedMessage, RecordedUsage
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class _Rollout(msgspec.Struct):
 
 
 def is_codex(lines: Sequence[JsonLine]) -> bool:
-    """Returns whether the lines are those of a rollout."""
+    """Returns True if the lines are those of a rollout."""
     if any(
         line.value.get("type") in _TYPES and isinstance(line.value.get("payload"), dict) for line in lines
     ):
@@ -120,9 +120,9 @@ def _take_item(rollout: _Rollout, raw: bytes, item: dict[str, Any], at: float | 
 
 
 def _take_compacted(rollout: _Rollout, payload: dict[str, Any], at: float | None) -> None:
-    """Takes the summary of a compaction, with which the log goes on.
+    """Takes the summary of a compaction, with which the log continues.
 
-    What it stood for is in the log before it.
+    The messages that it stands for are in the log before it.
     """
     history = payload.get("replacement_history")
     items = history if isinstance(history, list) else []

@@ -1,8 +1,8 @@
 """A conversation in another dialect, through the parts that all dialects share.
 
-Text, calls, results, handoffs and pictures go over. A part knows a picture by its digest alone, so the data
-comes from the wire. What the other dialect cannot say is left out and counted by what it is, so that nobody
-is surprised: `Conversion.lost` is empty only where nothing was lost.
+Text, calls, results, handoffs and pictures are converted. A part knows a picture only by its digest, so the data
+comes from the wire. Parts that the other dialect cannot express are left out and counted by kind, so that nobody
+is surprised: `Conversion.lost` is empty only if nothing was lost.
 """
 
 from __future__ import annotations
@@ -91,14 +91,14 @@ class Picture(msgspec.Struct, frozen=True):
 
     @property
     def address(self) -> str:
-        """A URL of it, with the data inside where there is data; "" where there is none."""
+        """Its URL, or its data as a URL; "" if it has neither."""
         if self.data:
             return f"data:{self.media_type or 'image/png'};base64,{self.data}"
         return self.url
 
 
 def convert(messages: Sequence[Message], source: Dialect, target: Dialect) -> Conversion:
-    """Returns the messages of `source` as those of `target`. Raises InputError where that is not one of our own dialects."""
+    """Returns the messages of `source` as those of `target`. Raises InputError if that is not one of our own dialects."""
     if target.name not in _WRITERS:
         raise InputError(
             f"conversations cannot be converted to the dialect {target.name}: use one of {', '.join(_WRITERS)}"
@@ -211,7 +211,7 @@ class _Writer(ABC):
         """Returns the messages of the turn."""
 
     def find_picture(self, image: Image) -> Picture | None:
-        """Returns the picture where it can be sent to another provider."""
+        """Returns the picture if it can be sent to another provider."""
         found = self.pictures.get(image.digest, Picture())
         if found.address:
             return found
@@ -388,7 +388,7 @@ _WRITERS: dict[str, type[_Writer]] = {
 
 
 def _simplify(blocks: list[dict[str, Any]], empty: str | None) -> Any:
-    """Returns a string where one text is all there is."""
+    """Returns a string if the content is a single text."""
     if not blocks:
         return empty
     return blocks[0]["text"] if len(blocks) == 1 and blocks[0]["type"] == "text" else blocks

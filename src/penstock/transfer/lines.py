@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from penstock.conversation.wire import parse_json
 from penstock.transfer.recorded import LineFault
 
-__all__ = ["JsonLine", "read_lines", "read_moment", "read_text"]
+__all__ = ["JsonLine", "read_lines", "read_moment"]
 
 _BOM = b"\xef\xbb\xbf"
 _ISO = re.compile(
@@ -46,13 +46,8 @@ def read_lines(data: bytes) -> tuple[list[JsonLine], list[LineFault]]:
     return lines, faults
 
 
-def read_text(value: Any) -> str:
-    """Returns the value where it is a text, else an empty one."""
-    return value if isinstance(value, str) else ""
-
-
 def read_moment(value: Any) -> float | None:
-    """Returns the seconds since 1970 of an ISO time, UTC where it names no zone; None for other values."""
+    """Returns the seconds since 1970 of an ISO time, in UTC if it names no zone; None for other values."""
     found = _ISO.match(value) if isinstance(value, str) else None
     if found is None:
         return None

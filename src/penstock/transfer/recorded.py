@@ -13,7 +13,7 @@ __all__ = ["LineFault", "RecordedConversation", "RecordedFile", "RecordedMessage
 
 
 class RecordedMessage(msgspec.Struct, frozen=True):
-    """A message: its JSON, and when it was said (seconds since 1970) where the file tells."""
+    """A message: its JSON, and when it was said (seconds since 1970), if the file says so."""
 
     raw: bytes
     at: float | None = None
@@ -31,9 +31,9 @@ class RecordedUsage(msgspec.Struct, frozen=True):
 class RecordedConversation(msgspec.Struct, frozen=True, kw_only=True):
     """One conversation.
 
-    `source` is the id that the other program gave it, "" where it gave none. `works_for` is the source of the
-    conversation that a sub-agent worked for. `left_out` counts what was not taken over, by what it is.
-    `may_go_on` says that more of the last message may follow, if the file is still being written.
+    `source` is the id that the other program gave it, "" if it gave none. `works_for` is the source of the
+    conversation that a sub-agent worked for. `left_out` counts the lines that were not taken over, by kind.
+    `may_go_on` is True if more of the last message may follow, because the file is still being written.
     """
 
     format: str

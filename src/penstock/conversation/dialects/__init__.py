@@ -1,4 +1,4 @@
-"""The dialects by name: our four, and others that an upper room finds. Also how one of ours is told from another."""
+"""The dialects by name: our four, and others that a higher room finds. Also detects the dialect of messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from penstock.conversation.dialects.anthropic import ANTHROPIC
-from penstock.conversation.dialects.base import WAY_OUT, Dialect, describe, wire_of
+from penstock.conversation.dialects.base import WAY_OUT, Dialect, describe_value, wire_of
 from penstock.conversation.dialects.chat import CHAT
 from penstock.conversation.dialects.responses import RESPONSES
 from penstock.conversation.dialects.sharegpt import SHAREGPT
@@ -41,12 +41,15 @@ _finders: list[Callable[[str], Dialect | None]] = []
 
 
 def ask_for_others(find: Callable[[str], Dialect | None]) -> None:
-    """Has `find` asked, once each, for dialects that are not ours. It returns None for a name that it does not know."""
+    """Makes `find` the source of dialects that are not ours; each name is asked for once.
+
+    It returns None for a name that it does not know.
+    """
     _finders.append(find)
 
 
 def dialect_named(name: str) -> Dialect:
-    """Returns the dialect of that name; a name of ours always means ours. Raises UnknownDialect with the names there are."""
+    """Returns the dialect of that name; ours come first. Raises UnknownDialect with the names that exist."""
     known = DIALECTS.get(name) or _others.get(name)
     if known is not None:
         return known
@@ -59,7 +62,7 @@ def dialect_named(name: str) -> Dialect:
 
 
 def candidates(wires: Sequence[Any]) -> list[Dialect]:
-    """Returns the dialects that all messages fit, in order of preference; reads no further than one is left.
+    """Returns the dialects that all messages fit, in order of preference. Stops reading once only one is left.
 
     Raises UnknownDialect at the first message that leaves none.
     """
@@ -75,8 +78,16 @@ def candidates(wires: Sequence[Any]) -> list[Dialect]:
 
 
 def detect(wires: Sequence[Any]) -> Dialect:
-    """Returns the dialect of a list of messages: chat where nothing in it tells."""
-    return candidates(wires)[0]
+    """Returns the dialect of a list of messages; chat if nothing in it tells.
+
+    Gives the same as the first of `candidates`, but asks the other dialects only about a list that is not clearly chat.
+    """
+    for wire in wires:
+        if not isinstance(wire, Mapping) or not CHAT.recognises(wire):
+            return candidates(wires)[0]
+        if CHAT.is_alone_with(wire):
+            break
+    return CHAT
 
 
 def decode_all(
@@ -88,8 +99,8 @@ def decode_all(
 ) -> list[Message]:
     """Returns every message, with ids for calls and results that have none of their own.
 
-    `before` is the whole conversation that they continue. An error says which message it is, counted from 1
-    and from the start of that conversation.
+    `before` is the whole conversation that they continue. An error names the message by its number, counted from 1 and
+    from the start of that conversation.
     """
     messages = decode_each(dialect, wires, origins, number_from=len(before) + 1)
     return messages if dialect.pairing is Pairing.ANYWHERE else link_calls(messages, before)
@@ -98,7 +109,7 @@ def decode_all(
 def decode_each(
     dialect: Dialect, wires: Sequence[Any], origins: Sequence[Any] | None = None, *, number_from: int = 1
 ) -> list[Message]:
-    """Returns every message as it is by itself, whatever stands before it. Raises InputError as `decode_all` does."""
+    """Returns every message by itself, regardless of what comes before it. Raises InputError as `decode_all` does."""
     messages: list[Message] = []
     decode = dialect.decode
     try:
@@ -114,7 +125,7 @@ def decode_each(
 
 
 def _unknown_dialect(wire: Any, number: int, left: Sequence[Dialect]) -> UnknownDialect:
-    seen = describe(wire)
+    seen = describe_value(wire)
     if isinstance(wire, Mapping) and any(dialect.recognises(wire) for dialect in DIALECTS.values()):
         before = " or ".join(dialect.name for dialect in left)
         text = f"{seen} does not fit the messages before it, which are {before}; name the dialect yourself: {_NAMES}"

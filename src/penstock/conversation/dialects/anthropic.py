@@ -23,7 +23,7 @@ from penstock.conversation.dialects.content import (
     rewrite_result,
     text_of,
 )
-from penstock.conversation.dialects.protocol import ANTHROPIC_BLOCKS, is_barrier
+from penstock.conversation.dialects.wire_kinds import ANTHROPIC_BLOCKS, is_barrier
 from penstock.conversation.message import (
     Image,
     Message,
@@ -46,7 +46,7 @@ from penstock.conversation.rules import (
     ThinkingFirst,
     UserOpens,
 )
-from penstock.conversation.wire import json_text, parse_arguments, parse_json
+from penstock.conversation.wire import json_text, parse_arguments, parse_json, read_text
 
 __all__ = ["ANTHROPIC", "AnthropicDialect"]
 
@@ -89,7 +89,7 @@ class AnthropicDialect:
     )
 
     def recognises(self, wire: Mapping[str, Any]) -> bool:
-        """One of the three roles, and nothing that only another dialect has."""
+        """Returns True for one of the three roles without anything that only another dialect has."""
         if not is_one_of(wire.get("role"), _ROLES) or wire.get("tool_calls") or wire.get("function_call"):
             return False
         if wire.get("type", "message") != "message":
@@ -106,7 +106,7 @@ class AnthropicDialect:
         return Message(role, parts, wire if origin is None else origin, text_beside(wire, _FIELDS))
 
     def build(self, message: Message) -> dict[str, Any]:
-        """One message. Pictures and what we do not understand cannot be built: only their origin has them."""
+        """Returns one message. Pictures and what we do not understand cannot be built: only their origin has them."""
         role = "user" if message.role is Role.TOOL else str(message.role)
         parts = message.parts
         if len(parts) == 1 and isinstance(parts[0], Text | Summary):
@@ -142,7 +142,7 @@ class AnthropicDialect:
         return wire
 
     def prepend_text(self, message: Message, text: str) -> dict[str, Any]:
-        """After results and thinking, which the API wants first."""
+        """Puts the text behind results and thinking, which the API wants first."""
         wire = dict(wire_of(message, self))
         content = wire.get("content")
         if isinstance(content, str) and content:
@@ -157,7 +157,7 @@ class AnthropicDialect:
         return wire
 
     def append_text(self, message: Message, text: str) -> dict[str, Any]:
-        """Before calls, which end their message."""
+        """Puts the text before calls, which end their message."""
         wire = dict(wire_of(message, self))
         content = wire.get("content")
         if isinstance(content, str) and content:
@@ -176,7 +176,7 @@ class AnthropicDialect:
         return {"role": str(role), "content": text}
 
     def can_follow(self, previous: Role | None, role: Role) -> bool:
-        """User and assistant take turns, the user first."""
+        """Returns True if user and assistant take turns, the user first."""
         if role is Role.ASSISTANT:
             return previous is Role.USER
         return role is Role.USER and previous is not Role.USER
@@ -213,21 +213,23 @@ def _read_block(block: Mapping[str, Any]) -> Part:
 
 
 def _read_call(block: Mapping[str, Any]) -> Part:
-    return ToolCall(_string(block.get("id")), _string(block.get("name")), json_text(block.get("input", {})))
+    return ToolCall(
+        read_text(block.get("id")), read_text(block.get("name")), json_text(block.get("input", {}))
+    )
 
 
 def _read_tool_result(block: Mapping[str, Any]) -> Part:
     text, images = read_result(block.get("content"))
-    return ToolResult(_string(block.get("tool_use_id")), text, block.get("is_error") is True, images)
+    return ToolResult(read_text(block.get("tool_use_id")), text, block.get("is_error") is True, images)
 
 
 def _read_thinking(block: Mapping[str, Any]) -> Part:
-    seal = _string(block.get("signature"))
-    return Reasoning(_string(block.get("thinking")), bool(seal), seal)
+    seal = read_text(block.get("signature"))
+    return Reasoning(read_text(block.get("thinking")), bool(seal), seal)
 
 
 def _read_redacted(block: Mapping[str, Any]) -> Part:
-    return Reasoning("", sealed=True, seal=_string(block.get("data")))
+    return Reasoning("", sealed=True, seal=read_text(block.get("data")))
 
 
 def _read_picture(block: Mapping[str, Any]) -> Part:
@@ -241,10 +243,6 @@ _READERS = {
     "redacted_thinking": _read_redacted,
     "image": _read_picture,
 }
-
-
-def _string(value: Any) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _build_block(part: Part) -> dict[str, Any] | None:

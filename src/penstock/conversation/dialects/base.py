@@ -1,4 +1,4 @@
-"""The protocol of a dialect: read one wire message, write one, change one, each without touching the rest."""
+"""`Dialect`: reads, writes and changes single wire messages, without touching anything else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "WAY_OUT",
     "Dialect",
-    "describe",
+    "describe_value",
     "holds_block",
     "is_one_of",
     "require_list",
@@ -35,7 +35,7 @@ WAY_OUT = (
     "convert those of another library first, LangChain's with convert_to_openai_messages"
 )
 _LIST_WAY_OUT = "put a single message into a list of its own, and read JSON with json.loads first"
-# Fields that say nothing to the model, whatever holds them: no provider charges for them.
+# Fields that mean nothing to the model, in any object: no provider charges for them.
 _UNCOUNTED = frozenset(
     (
         "annotations",
@@ -57,13 +57,13 @@ _UNCOUNTED = frozenset(
 class Dialect(Protocol):
     """A wire format. Stateless: one instance each.
 
-    Every method that returns a wire object returns a new one in which only what changes is copied; what
-    was given is never mutated.
+    Every method that returns a wire object returns a new one that shares its unchanged parts with the old one.
+    Arguments are never mutated.
     """
 
     @property
     def name(self) -> str:
-        """`chat`, `responses`, `anthropic`, `sharegpt`, or that of an installed package."""
+        """`chat`, `responses`, `anthropic`, `sharegpt`, or the name of an installed package's dialect."""
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -75,52 +75,52 @@ class Dialect(Protocol):
 
     @property
     def results_share(self) -> Role | None:
-        """The role of the one message that holds all results of a batch; None where each has its own."""
+        """The role of the one message that holds all results of a batch; None if each has its own."""
 
     def recognises(self, wire: Mapping[str, Any]) -> bool:
-        """Returns whether the object could be a message of this dialect."""
+        """Returns True if the object could be a message of this dialect."""
 
     def decode(self, wire: Any, origin: Any = None) -> Message:
-        """One wire object as a Message; `origin` is the wire object unless given.
+        """Returns one wire object as a Message; `origin` is the wire object unless given.
 
-        Raises InputError, without a position, for what cannot be a message of this dialect at all. A call
-        or result without an id of its own gets `""`: see `link_calls`.
+        Raises InputError, without a position, for an object that cannot be a message of this dialect. A call or
+        result without an id of its own gets `""`: see `link_calls`.
         """
 
     def build(self, message: Message) -> dict[str, Any]:
         """Returns a wire object from the parts alone."""
 
     def rewrite(self, message: Message, parts: Mapping[int, Part]) -> dict[str, Any]:
-        """Returns the wire object with part i replaced by parts[i], and all else as it came.
+        """Returns the wire object with part i replaced by parts[i], and everything else unchanged.
 
-        A result may get another text and fewer images, a call other arguments, an image may become text.
-        What the place cannot hold (text for a computer's screenshot, say) leaves it as it was.
+        A result may get another text and fewer images, a call other arguments; an image may become text. If a
+        place cannot hold its new part (text for a computer's screenshot, say), it stays unchanged.
         """
 
     def keep(self, message: Message, parts: Sequence[int]) -> dict[str, Any]:
         """Returns the wire object with only these parts, in this order."""
 
     def add_results(self, message: Message, results: Sequence[ToolResult]) -> dict[str, Any]:
-        """Returns the wire object with these results after those it holds. Only where results share a message."""
+        """Returns the wire object with these results after its own. Only for dialects whose results share a message."""
 
     def prepend_text(self, message: Message, text: str) -> dict[str, Any]:
-        """Returns the wire object with the text in front of its own content, as far in front as the provider allows.
+        """Returns the wire object with the text before its own content, as far in front as the provider allows.
 
-        Raises ValueError where the message cannot carry text (a call or a reasoning item of Responses).
+        Raises ValueError if the message cannot carry text (a call or a reasoning item of Responses).
         """
 
     def append_text(self, message: Message, text: str) -> dict[str, Any]:
-        """Returns the wire object with the text after its own content; otherwise as `prepend_text`."""
+        """Returns the wire object with the text after its own content; otherwise like `prepend_text`."""
 
     def text_message(self, role: Role, text: str) -> dict[str, Any]:
         """Returns a new plain message. Raises ValueError for TOOL, which needs a call."""
 
     def can_follow(self, previous: Role | None, role: Role) -> bool:
-        """Returns whether a plain text of `role` may follow one of `previous`, or be first for None."""
+        """Returns True if a plain text of `role` may follow one of `previous`, or may come first, for None."""
 
 
 def wire_of(message: Message, dialect: Dialect) -> Mapping[str, Any]:
-    """Returns the wire object of the message: decoded from its bytes, the caller's own as JSON, or built from its parts."""
+    """Returns the wire object of the message: from its bytes, the caller's own as JSON, or built from its parts."""
     origin = message.origin
     if origin is None:
         return dialect.build(message)
@@ -130,14 +130,14 @@ def wire_of(message: Message, dialect: Dialect) -> Mapping[str, Any]:
     data = bytes(origin) if isinstance(origin, msgspec.Raw) else origin
     decoded = parse_json(data)
     if not isinstance(decoded, dict):
-        raise TypeError(f"the origin of a message is JSON of an object, not of {describe(decoded)}")
+        raise TypeError(f"the origin of a message is JSON of an object, not of {describe_value(decoded)}")
     return decoded
 
 
 def text_beside(wire: Mapping[str, Any], known: frozenset[str]) -> str:
-    """Returns the JSON of the fields that are in no part: a name, and those that we do not know; empty where there are none.
+    """Returns the JSON of the fields that are in no part: a name, and unknown fields; empty if there are none.
 
-    `known` are the fields that the parts are read from. Of a block in the content, every field but its content counts.
+    `known` are the fields from which the parts are read. For a block in the content, every field except its content counts.
     """
     beside: list[Any] = []
     if not wire.keys() <= known:
@@ -154,11 +154,11 @@ def text_beside(wire: Mapping[str, Any], known: frozenset[str]) -> str:
         return ""
     try:
         return json_text(told[0] if len(told) == 1 else told)
-    except InputError:  # a caller's own object, which only its maker can write
+    except InputError:  # a caller's own object, which we cannot write as JSON
         return ""
 
 
-# The blocks that become words, calls and results, and the fields that those are read from.
+# The blocks that become texts, calls and results, and the fields from which those are read.
 _READ_BLOCKS = {
     "text": frozenset(("text",)),
     "input_text": frozenset(("text",)),
@@ -178,9 +178,9 @@ def _unknown_fields(wire: Mapping[str, Any], known: frozenset[str]) -> dict[str,
 
 def require_object(wire: Any) -> Mapping[str, Any]:
     """Returns the wire object. Raises InputError if it is anything else."""
-    if type(wire) is dict or isinstance(wire, Mapping):  # the first is quicker, and nearly always true
+    if type(wire) is dict or isinstance(wire, Mapping):  # the first test is faster, and nearly always true
         return wire
-    raise InputError(f"a message must be a JSON object, not {describe(wire)}: {WAY_OUT}")
+    raise InputError(f"a message must be a JSON object, not {describe_value(wire)}: {WAY_OUT}")
 
 
 def require_list(messages: Any) -> Sequence[Any]:
@@ -190,21 +190,18 @@ def require_list(messages: Any) -> Sequence[Any]:
     single = isinstance(messages, (str, bytes, bytearray, Mapping)) or hasattr(messages, "model_dump")
     if isinstance(messages, Iterable) and not single:
         return list(messages)
-    raise InputError(f"messages are given as a list, not as {describe(messages)}: {_LIST_WAY_OUT}")
+    raise InputError(f"messages must be a list, not {describe_value(messages)}: {_LIST_WAY_OUT}")
 
 
 def holds_block(content: Any, types: Container[str]) -> bool:
-    """Returns whether the content is a list with a block of one of the types."""
+    """Returns True if the content is a list with a block of one of the types."""
     return isinstance(content, list) and any(
         isinstance(block, Mapping) and is_one_of(block.get("type"), types) for block in content
     )
 
 
 def is_one_of(value: Any, names: Container[str]) -> bool:
-    """Returns whether the value is a text and one of the names.
-
-    A wire may hold anything, even values that cannot be hashed.
-    """
+    """Returns True if the value is a string and one of the names. A wire may hold anything, even unhashable values."""
     return isinstance(value, str) and value in names
 
 
@@ -216,7 +213,7 @@ def unknown_role(field: str, role: Any, allowed: Sequence[str]) -> InputError:
     return InputError(f"{field} {_short(role)} is not known: use one of {names}")
 
 
-def describe(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """Returns a JSON value in words, without its content."""
     if isinstance(value, Mapping):
         keys = ", ".join(_short(key) for key in list(value)[:6])
@@ -233,5 +230,5 @@ def describe(value: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    text = repr(value) if isinstance(value, str) else f"({describe(value)})"
+    text = repr(value) if isinstance(value, str) else f"({describe_value(value)})"
     return text if len(text) <= 40 else f"{text[:36]}…'"

@@ -29,7 +29,7 @@ from penstock.conversation.message import (
 )
 from penstock.conversation.pairing import Pairing
 from penstock.conversation.rules import Alternation, Batches, Pairs
-from penstock.conversation.wire import json_text, parse_arguments
+from penstock.conversation.wire import json_text, parse_arguments, read_text
 
 __all__ = ["CHAT", "ChatDialect"]
 
@@ -93,9 +93,11 @@ class ChatDialect:
         """Returns True for a role, and nothing that only another dialect has."""
         if not isinstance(wire.get("role"), str) or "type" in wire:
             return False
-        if wire["role"] in ("tool", "function") or wire.get("tool_calls") or wire.get("function_call"):
-            return True
-        return not any(_is_foreign(block) for block in _blocks(wire.get("content")))
+        return _has_own_marks(wire) or not any(map(_is_foreign, _blocks(wire.get("content"))))
+
+    def is_alone_with(self, wire: Mapping[str, Any]) -> bool:
+        """Returns True for an object of this dialect that no other dialect recognises."""
+        return _has_own_marks(wire) and "from" not in wire
 
     def decode(self, wire: Any, origin: Any = None) -> Message:
         """See `Dialect.decode`."""
@@ -117,7 +119,7 @@ class ChatDialect:
         return Message(role, parts, wire if origin is None else origin, text_beside(wire, known))
 
     def build(self, message: Message) -> dict[str, Any]:
-        """One message. A result's message holds the first result alone."""
+        """Returns one message. A result's message holds the first result alone."""
         results = [part for part in message.parts if isinstance(part, ToolResult)]
         if results:
             return {"role": "tool", "tool_call_id": results[0].call_id, "content": results[0].text}
@@ -166,7 +168,7 @@ class ChatDialect:
         return wire
 
     def add_results(self, message: Message, results: Sequence[ToolResult]) -> dict[str, Any]:
-        """Never: each result has its own message here."""
+        """Raises ValueError: each result has its own message here."""
         raise ValueError(
             f"a chat message holds one result, so {len(results)} cannot be added to {message.role}"
         )
@@ -211,6 +213,11 @@ CHAT = ChatDialect()
 
 def _blocks(content: Any) -> list[Mapping[str, Any]]:
     return [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
+
+
+def _has_own_marks(wire: Mapping[str, Any]) -> bool:
+    """Returns True for an object with a role or a field that only chat has."""
+    return bool(wire["role"] in ("tool", "function") or wire.get("tool_calls") or wire.get("function_call"))
 
 
 def _is_foreign(block: Mapping[str, Any]) -> bool:
@@ -263,7 +270,7 @@ def _read_assistant(wire: Mapping[str, Any]) -> list[tuple[_Place, Part]]:
         ]
     legacy = wire.get("function_call")
     if isinstance(legacy, Mapping):
-        call = ToolCall("", _string(legacy.get("name")), _arguments(legacy.get("arguments")))
+        call = ToolCall("", read_text(legacy.get("name")), _arguments(legacy.get("arguments")))
         found.append((_Place("function_call"), call))
     return found
 
@@ -276,8 +283,8 @@ def _read_reasoning(wire: Mapping[str, Any]) -> list[tuple[_Place, Part]]:
     texts: list[str] = []
     seals: list[str] = []
     for detail in _blocks(details):
-        texts.append(_string(detail.get("text") or detail.get("summary")))
-        seals.append(_string(detail.get("signature") or detail.get("data")))
+        texts.append(read_text(detail.get("text") or detail.get("summary")))
+        seals.append(read_text(detail.get("signature") or detail.get("data")))
     text = plain if isinstance(plain, str) and plain else "\n".join(filter(None, texts))
     seal = "".join(seals)
     return [(_Place("reasoning"), Reasoning(text, bool(seal), seal))] if text or seal else []
@@ -286,21 +293,17 @@ def _read_reasoning(wire: Mapping[str, Any]) -> list[tuple[_Place, Part]]:
 def _read_call(call: Any) -> Part:
     if not isinstance(call, Mapping):
         return opaque(call, "tool_call")
-    call_id = _string(call.get("id"))
+    call_id = read_text(call.get("id"))
     function, custom = call.get("function"), call.get("custom")
     if isinstance(function, Mapping):
-        return ToolCall(call_id, _string(function.get("name")), _arguments(function.get("arguments")))
+        return ToolCall(call_id, read_text(function.get("name")), _arguments(function.get("arguments")))
     if isinstance(custom, Mapping):
-        return ToolCall(call_id, _string(custom.get("name")), _arguments(custom.get("input")))
+        return ToolCall(call_id, read_text(custom.get("name")), _arguments(custom.get("input")))
     return opaque(call, "tool_call")
 
 
 def _read_block(block: Mapping[str, Any]) -> Part:
     return (read_image(block) if block.get("type") == "image_url" else None) or opaque(block)
-
-
-def _string(value: Any) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _arguments(value: Any) -> str:

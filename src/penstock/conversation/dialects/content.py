@@ -1,7 +1,7 @@
 """The content of a message on the wire: a string, a list of typed blocks, or nothing.
 
-A text may hold more than words: it is read in segments, of which our handoffs are known by their mark. A dialect says how
-it reads a block that is not text and how it writes one; the rest is the same for all.
+A text is read in segments, since it may hold handoffs, which we recognise by their mark. A dialect says how it reads and
+writes a block that is not text; the rest is the same for all.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Segment(NamedTuple):
 
 
 def split_marked(text: str) -> list[Segment]:
-    """Returns the text as words, and the handoffs that our mark shows in it."""
+    """Returns the text in segments: the handoffs in it, found by their mark, and the words between them."""
     found = mark.find(text) if mark.OPENING in text else None
     if found is None:
         return [Segment(Text(text), 0, len(text))]
@@ -72,7 +72,7 @@ def split_marked(text: str) -> list[Segment]:
 
 
 def text_segment(text: str, start: int, end: int) -> list[Segment]:
-    """Returns the words between two other segments, without the line ends that part them; none where all is blank."""
+    """Returns the words between two other segments, without the line ends around them; nothing if all is blank."""
     for _ in range(2):  # we write two line ends between a mark and the words beside it, and take no more away
         if 0 < start < end and text[start] == "\n":
             start += 1
@@ -95,7 +95,7 @@ def replace_segments(text: str, segments: Iterable[Segment], written: Mapping[in
 
 
 def text_of(part: Part) -> str:
-    """Returns the part as plain text on the wire. Raises TypeError for a part that is no text."""
+    """Returns the part as plain text on the wire. Raises TypeError for a part that is not text."""
     if isinstance(part, Summary):
         return mark.wrap(part.text, part.attributes, part.version)
     if isinstance(part, Text | ToolResult):
@@ -130,7 +130,7 @@ def opaque(value: Any, kind: str = "") -> Opaque:
 
 
 def _read_field(value: Mapping[str, Any], *path: str) -> Any:
-    """Returns the value at the end of the path, None where there is none."""
+    """Returns the value at the end of the path, or None."""
     found: Any = value
     for name in path:
         found = found.get(name) if isinstance(found, Mapping) else None
@@ -157,7 +157,7 @@ _FILES: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 
 
 def read_attachment(part: Opaque) -> tuple[str, str]:
-    """Returns the title of a document or file, and its words where it is in plain text."""
+    """Returns the title of a document or file, and its text if it is plain text."""
     wire = parse_json(part.text)
     if not isinstance(wire, Mapping):
         return "", ""
@@ -242,7 +242,7 @@ def _rewrite_block(block: Any, parts: Mapping[int, Part], write_block: WriteBloc
 
 
 def read_image(block: Mapping[str, Any]) -> Image | None:
-    """Returns the picture that a block of any dialect holds, or None where it holds none that we can name."""
+    """Returns the picture in a block of any dialect; None if it holds none that we can identify."""
     source = block.get("source") if block.get("type") == "image" else block.get("image_url")
     if isinstance(source, Mapping) and isinstance(source.get("data"), str):
         return image_from_base64(str(source.get("media_type") or ""), source["data"])
@@ -255,7 +255,7 @@ def read_image(block: Mapping[str, Any]) -> Image | None:
 
 
 def read_result(content: Any) -> tuple[str, tuple[Image, ...]]:
-    """Text and pictures of a tool's output. What is neither is in the text as its JSON, so that it counts."""
+    """Returns the text and the pictures of a tool's output. Anything else is in the text as JSON, so that it counts."""
     if isinstance(content, str):
         return content, ()
     if content is None:
@@ -317,7 +317,7 @@ def image_from_reference(media_type: str, reference: str) -> Image:
 
 
 def image_from_base64(media_type: str, data: str) -> Image:
-    """Returns a picture in the message. Width and height are 0 where its header does not say."""
+    """Returns a picture in the message. Width and height are 0 if its header does not give them."""
     width, height = _dimensions(data)
     return Image(media_type, _size_bytes(data), _digest(data), width, height)
 

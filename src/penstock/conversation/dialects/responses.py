@@ -22,7 +22,7 @@ from penstock.conversation.dialects.content import (
     rewrite_result,
     text_of,
 )
-from penstock.conversation.dialects.protocol import RESPONSES_ITEMS, Nature, Stub
+from penstock.conversation.dialects.wire_kinds import RESPONSES_ITEMS, Nature, Stub
 from penstock.conversation.message import (
     Message,
     Opaque,
@@ -81,7 +81,8 @@ class ResponsesDialect:
     def recognises(self, wire: Mapping[str, Any]) -> bool:
         """Returns True for a typed item, or a message without a type that only this dialect or several could have sent."""
         if _is_reference(wire):
-            return True
+            # It names what it stands for, and holds nothing: an id beside a list is a row of training data.
+            return not any(isinstance(value, list | dict) for value in wire.values())
         kind = wire.get("type")
         if isinstance(kind, str) and kind != "message":
             if "role" in wire:
@@ -99,7 +100,7 @@ class ResponsesDialect:
         return Message(role, parts, wire if origin is None else origin, beside)
 
     def build(self, message: Message) -> dict[str, Any]:
-        """One item. Of several calls or results it holds the first."""
+        """Returns one item: the first of several calls or results."""
         for part in message.parts:
             if isinstance(part, ToolCall):
                 call = {"call_id": part.call_id, "name": part.name, "arguments": part.arguments}
@@ -142,7 +143,7 @@ class ResponsesDialect:
         return wire
 
     def add_results(self, message: Message, results: Sequence[ToolResult]) -> dict[str, Any]:
-        """Never: each output is an item of its own here."""
+        """Raises ValueError: each output is an item of its own here."""
         raise ValueError(
             f"an output is an item of its own, so {len(results)} cannot be added to {message.role}"
         )
@@ -195,7 +196,7 @@ def _is_message(wire: Mapping[str, Any]) -> bool:
 
 
 def _is_reference(wire: Mapping[str, Any]) -> bool:
-    """Returns whether the item is a reference whose type was left out, as the API allows."""
+    """Returns True if the item is a reference without a type, which the API allows."""
     return wire.get("type") is None and "role" not in wire and isinstance(wire.get("id"), str)
 
 
@@ -224,7 +225,7 @@ def _read(wire: Mapping[str, Any]) -> tuple[Role, tuple[Part, ...]]:
 
 
 def _is_searched_by_server(wire: Mapping[str, Any]) -> bool:
-    """Returns whether the provider searched for tools itself: then call and output share no id, and nobody answers."""
+    """Returns True if the provider searched for tools itself: then call and output share no id, and nobody answers."""
     return wire["type"] in {"tool_search_call", "tool_search_output"} and not wire.get("call_id")
 
 
@@ -255,7 +256,7 @@ def _read_output(wire: Mapping[str, Any], kind: str) -> ToolResult:
 
 
 def _read_chunks(output: Any) -> list[str] | None:
-    """Returns what a shell printed; None where the output has another shape."""
+    """Returns what a shell printed; None if the output has another shape."""
     if not isinstance(output, list | tuple) or not all(isinstance(chunk, Mapping) for chunk in output):
         return None
     texts: list[str] = []
@@ -265,7 +266,7 @@ def _read_chunks(output: Any) -> list[str] | None:
 
 
 def _has_failed(chunks: Any) -> bool:
-    """Returns whether a command of a shell ended with another code than 0, or was stopped."""
+    """Returns True if a command of a shell ended with a code other than 0, or was stopped."""
     outcomes = [chunk["outcome"] for chunk in chunks if isinstance(chunk.get("outcome"), Mapping)]
     return any(outcome.get("exit_code", 0) != 0 or outcome.get("type") == "timeout" for outcome in outcomes)
 
@@ -280,7 +281,7 @@ def _call_id(wire: Mapping[str, Any]) -> str:
 
 
 def _build_output(part: ToolResult) -> dict[str, Any]:
-    """Returns the output of its own type: what a call of that type wants after it."""
+    """Returns the output in the type that its call needs."""
     kind = part.kind or _OUTPUT
     wire: dict[str, Any] = {"type": kind, "call_id": part.call_id}
     if kind == "local_shell_call_output":

@@ -38,7 +38,7 @@ from penstock.conversation.message import (
 )
 from penstock.conversation.pairing import Pairing
 from penstock.conversation.rules import Alternation, Batches, Pairs
-from penstock.conversation.wire import json_text, parse_json
+from penstock.conversation.wire import json_text, parse_json, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,7 +78,7 @@ class ShareGPTDialect:
     rules = (Pairs(Pairing.TURNS), Batches(), Alternation())
 
     def recognises(self, wire: Mapping[str, Any]) -> bool:
-        """`from` and `value`."""
+        """Returns True for a turn with `from` and `value`."""
         return isinstance(wire.get("from"), str) and "value" in wire
 
     def decode(self, wire: Any, origin: Any = None) -> Message:
@@ -99,7 +99,7 @@ class ShareGPTDialect:
         )
 
     def build(self, message: Message) -> dict[str, Any]:
-        """One turn. Pictures have no place in it."""
+        """Returns one turn. Pictures have no place in it."""
         blocks = [block for part in message.parts if (block := _build_block(part))]
         return {"from": _NAMES[message.role], "value": "\n".join(blocks)}
 
@@ -119,7 +119,7 @@ class ShareGPTDialect:
         return wire
 
     def keep(self, message: Message, parts: Sequence[int]) -> dict[str, Any]:
-        """See `Dialect.keep`. The pieces that stay are parted by a line end."""
+        """See `Dialect.keep`. The remaining pieces are separated by a line end."""
         wire = dict(wire_of(message, self))
         value = wire.get("value")
         if isinstance(value, str):
@@ -159,7 +159,7 @@ class ShareGPTDialect:
         return {"from": _NAMES[role], "value": text}
 
     def can_follow(self, previous: Role | None, role: Role) -> bool:
-        """Human and gpt take turns, after a system turn the human begins."""
+        """Returns True if human and gpt take turns; after a system turn the human begins."""
         if role is Role.SYSTEM:
             return previous is None
         if role is Role.ASSISTANT:
@@ -187,7 +187,7 @@ def _read(wire: Mapping[str, Any], role: Role) -> list[Segment]:
 
 
 def _read_assistant(value: str) -> list[Segment]:
-    """Handoffs first: what stands inside one may quote tags."""
+    """Reads handoffs first, since the text inside one may quote tags."""
     found: list[Segment] = []
     at = 0
     for segment in split_marked(value) if mark.OPENING in value else ():
@@ -206,7 +206,7 @@ def _read_between(value: str, start: int, end: int) -> list[Segment]:
 
 
 def _find_tagged(value: str, tags: Sequence[str], start: int, end: int) -> list[Segment]:
-    """Returns the blocks with one of these tags, in order. A tag that is not closed is words."""
+    """Returns the blocks with one of these tags, in order. A tag that is not closed is part of the words."""
     found: list[Segment] = []
     at = start
     opened = {tag: value.find(f"<{tag}>", at, end) for tag in tags}
@@ -263,10 +263,6 @@ def _object(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _string(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
 def _read_call(body: str) -> ToolCall:
     call = _object(body)
     if not call:
@@ -274,7 +270,7 @@ def _read_call(body: str) -> ToolCall:
         return ToolCall("", named[1] if named else "unknown", body.strip())
     given = call.get("arguments", call.get("parameters"))
     arguments = given if isinstance(given, str) else ("" if given is None else json_text(given))
-    return ToolCall(_string(call.get("id")), _string(call.get("name")), arguments)
+    return ToolCall(read_text(call.get("id")), read_text(call.get("name")), arguments)
 
 
 def _read_response(call_id: str, body: str) -> ToolResult:
@@ -283,7 +279,7 @@ def _read_response(call_id: str, body: str) -> ToolResult:
         return ToolResult(call_id, body.strip("\n"))
     content = response["content"]
     text = content if isinstance(content, str) else ("" if content is None else json_text(content))
-    return ToolResult(_string(response.get("tool_call_id")), text)
+    return ToolResult(read_text(response.get("tool_call_id")), text)
 
 
 def _build_block(part: Part) -> str:

@@ -14,7 +14,7 @@ counted (`Weight`).
     BARRIER    nobody                    never, if it is the newest one          never
     STANDING   nobody                    never                                   never
 
-A barrier is a provider's own compaction: it stands for all before it, which the provider no longer reads. A standing item
+A barrier is a provider's own compaction: it stands for everything before it, which the provider no longer reads. A standing item
 changes how the provider reads the request: tools that are offered from here on, a reference to an item that only the
 provider has. A type that is not in these tables is opaque: it is kept whole or leaves whole, together with everything
 that names its id.
@@ -107,15 +107,15 @@ class WireKind(msgspec.Struct, frozen=True, kw_only=True):
     role: Role = Role.ASSISTANT
     """The role that we read it as."""
     pair: str = ""
-    """The type that answers it, or that it answers; empty where every type ending in `_tool_result` does."""
+    """The type that answers it, or that it answers; empty if every type ending in `_tool_result` does."""
     key: str = ""
-    """The field whose value both of a pair share. Where a use has none, the next result is its own."""
+    """The field whose value both of a pair share. If a use has none, the next result is its own."""
     content: tuple[str, ...] = ()
     """The fields that hold what a call was given or what came back: the first that is there."""
     stub: Stub = Stub.NONE
     weight: Weight = Weight.TEXT
     quoted: bool = True
-    """True where a handoff may quote from it."""
+    """True if a handoff may quote from it."""
 
 
 def _table(*kinds: WireKind) -> Mapping[str, WireKind]:
@@ -304,7 +304,7 @@ def known_kind(part: Opaque) -> WireKind | None:
 
 
 def is_barrier(part: Part) -> bool:
-    """Returns whether the part is a compaction of the provider that stands for all before it."""
+    """Returns True if the part is a compaction by the provider that stands for everything before it."""
     if type(part) is not Opaque:
         return False
     kind = _KINDS.get(part.kind)
@@ -316,17 +316,15 @@ def is_barrier(part: Part) -> bool:
 
 
 def is_standing(part: Part) -> bool:
-    """Returns whether a request breaks without the part."""
+    """Returns True if a request breaks without the part."""
     kind = _KINDS.get(part.kind) if type(part) is Opaque else None
     return kind is not None and kind.nature is Nature.STANDING
 
 
-def find_barrier(
-    messages: tuple[Message, ...] | list[Message], among: Sequence[int] | None = None
-) -> int | None:
+def find_barrier(messages: Sequence[Message], among: Sequence[int] | None = None) -> int | None:
     """Returns the position of the newest message that holds a barrier, or None.
 
-    `among` are the positions of all messages with an `Opaque` part, where the caller knows them: no other can hold one.
+    `among` are the positions of all messages with an `Opaque` part, if the caller knows them: no other can hold one.
     """
     for place in reversed(range(len(messages)) if among is None else among):
         if any(is_barrier(part) for part in messages[place].parts):
@@ -335,13 +333,13 @@ def find_barrier(
 
 
 def is_attachment(part: Opaque) -> bool:
-    """Returns whether a line of text can stand in the place of the part, as for a document or a file."""
+    """Returns True if a line of text can stand in the place of the part, as for a document or a file."""
     kind = _KINDS.get(part.kind)
     return kind is not None and kind.stub is Stub.LINE
 
 
 def is_fixed(part: Part) -> bool:
-    """Returns whether nothing smaller can stand in the place of a call or result."""
+    """Returns True if nothing smaller can stand in the place of a call or result."""
     if isinstance(part, ToolCall | ToolResult) and part.kind:
         kind = RESPONSES_ITEMS.get(part.kind)
         return kind is not None and kind.stub is Stub.NONE
@@ -357,7 +355,7 @@ _SEALED = frozenset(
 def read_words(part: Opaque) -> str:
     """Returns what may be read and quoted of the part, as JSON without ciphertext.
 
-    Nothing of a barrier, of a standing item, of tool schemas, or of a file.
+    Returns nothing of a barrier, of a standing item, of tool schemas, or of a file.
     """
     kind = known_kind(part)
     if part.media_bytes or (kind is not None and not kind.quoted):
