@@ -32,7 +32,7 @@ class Money(msgspec.Struct, frozen=True):
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """No amount can be given; `reason` says what is missing."""
+    """An amount that cannot be given; `reason` says what is missing."""
 
     reason: str
 
@@ -58,7 +58,7 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 class ModelPrice(msgspec.Struct, frozen=True):
-    """The rates of a model at a provider; None where the table has none.
+    """The rates of a model at a provider; None for a rate that the table lacks.
 
     A cache read or write without a rate of its own is charged as input: that is how providers without a
     discount or a surcharge bill it. `cache_write` is the rate of the 5-minute cache.
@@ -74,9 +74,9 @@ class ModelPrice(msgspec.Struct, frozen=True):
 
 
 def price_of(model: str, provider: str | None = None, *, on: str | None = None) -> ModelPrice | None:
-    """Returns the price of `model`, at `provider` where the table knows it, or None.
+    """Returns the price of `model`, at `provider` if the table knows it there, or None.
 
-    Prices change: `on` is the day as "2026-03-14"; without it the newest price in the table holds. Where the
+    Prices change: `on` is the day as "2026-03-14"; without it the newest price in the table holds. If the
     price depends on the hour, the dearest holds, so that no cost is understated.
     """
     for where, entry in model_table.find_entries(model, provider):
@@ -114,7 +114,7 @@ def cost_of(usage: Usage, price: ModelPrice | str | None, provider: str | None =
 
 
 def add_costs(costs: Iterable[Cost]) -> Cost:
-    """Returns the sum of `costs`; unknown as soon as one of them is."""
+    """Returns the sum of `costs`; unknown if one of them is."""
     total = Decimal(0)
     for cost in costs:
         if isinstance(cost, Unknown):

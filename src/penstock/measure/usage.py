@@ -1,7 +1,7 @@
 """Token usage as providers report it, normalised to one record.
 
-Providers disagree on what "input" means: Anthropic leaves cached tokens out of it, OpenAI counts them in.
-Here `input_tokens` is always what was neither read from the cache nor written to it.
+Providers disagree on what "input" means: Anthropic excludes cached tokens from it, OpenAI includes them.
+Here `input_tokens` is always the part that was neither read from the cache nor written to it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _MOST_TOKENS = 10**15
 class Usage(msgspec.Struct, frozen=True):
     """Tokens of one request, or of many added up.
 
-    `cache_write_1h_tokens` is the part of `cache_write_tokens` that was written for an hour, where the
-    provider says so. `reasoning_tokens` is part of `output_tokens`.
+    `cache_write_1h_tokens` is the part of `cache_write_tokens` that was written for an hour, if the
+    provider reports it. `reasoning_tokens` is part of `output_tokens`.
     """
 
     input_tokens: int = 0
@@ -46,11 +46,11 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 def normalise_usage(usage: Any, dialect: str | None = None) -> Usage:
-    """Returns one record from the usage of OpenAI Chat, OpenAI Responses, Anthropic, Bedrock's Converse, LangChain, or our own as a dict.
+    """Returns one record from the usage of OpenAI Chat or Responses, Anthropic, Bedrock's Converse, LangChain, or our own.
 
-    `usage` is a mapping or an SDK object. `dialect` ("chat", "responses", "anthropic") is only needed where the
-    field names leave it open; it gives way where none of its own fields is there. What is missing, null,
-    negative or no number counts as 0; nothing raises and nothing goes below 0.
+    `usage` is a mapping or an SDK object. `dialect` ("chat", "responses", "anthropic") is only needed if the
+    field names are ambiguous; it is ignored if none of its own fields is there. A field that is missing, null,
+    negative or not a number counts as 0; nothing raises and nothing goes below 0.
     """
     if isinstance(usage, Usage):
         return usage
@@ -61,7 +61,7 @@ def normalise_usage(usage: Any, dialect: str | None = None) -> Usage:
 
 
 def names_cache(usage: Any) -> bool:
-    """Returns True where a report, in any of those shapes, has a field for cached tokens, be it 0.
+    """Returns True if a report, in any of those shapes, has a field for cached tokens, even if it is 0.
 
     A report without one does not tell whether a prompt was read from a cache.
     """
@@ -196,7 +196,7 @@ _OWN_FIELDS: Mapping[str, tuple[str, ...]] = {
 
 
 def _get(source: Any, name: str) -> Any:
-    """Returns a field of a mapping or an attribute of an object; None where there is none."""
+    """Returns a field of a mapping or an attribute of an object, or None."""
     if type(source) is dict:  # nearly always; the general question is slow
         return source.get(name)
     return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)

@@ -1,11 +1,11 @@
 """The weight of a message: the tokens of its texts plus a fixed frame.
 
-A message is 4 + the tokens of its text parts joined by line breaks (results of tools included) + 8 for each
-call with the tokens of its name and arguments. Counted apart, since they are no text of the message:
-reasoning and its seal (as the text that stands on the wire: more than a provider charges, never less), what
-we do not understand (as its JSON), names and unknown fields (as their JSON), files in base64 (by their size) and pictures
-(by the size rules that providers publish). A message whose parts stand in its text in another form, as ShareGPT writes
-JSON in JSON, weighs what its text does.
+A message weighs 4 + the tokens of its text parts joined by line breaks (results of tools included) + 8 for each
+call with the tokens of its name and arguments. These are counted separately, since they are not text of the message:
+reasoning and its seal (as the text on the wire: more than a provider charges, never less), parts that
+we do not understand (as their JSON), names and unknown fields (as their JSON), files in base64 (by their size) and pictures
+(by the size rules that providers publish). If a message writes its parts in another form, as ShareGPT writes
+JSON in JSON, the weight is that of its text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from penstock.conversation import mark
-from penstock.conversation.dialects.protocol import Weight, known_kind
+from penstock.conversation.dialects.wire_kinds import Weight, known_kind
 from penstock.conversation.message import (
     Image,
     Message,
@@ -39,6 +39,8 @@ __all__ = [
     "UNKNOWN_SIZE_TOKENS",
     "count_image_tokens",
     "message_tokens",
+    "outside_tokens",
+    "system_tokens",
     "tools_tokens",
     "weigh",
 ]
@@ -136,10 +138,22 @@ def _count_media_tokens(part: Opaque) -> int:
     return UNKNOWN_SIZE_TOKENS
 
 
+def outside_tokens(system: Any, tools: Sequence[Any] | None, tokenizer: Tokenizer) -> int:
+    """Returns the tokens of a request beside its messages: those of a separate system prompt and of the tools."""
+    return tools_tokens(tools, tokenizer) + system_tokens(system, tokenizer)
+
+
+def system_tokens(system: Any, tokenizer: Tokenizer) -> int:
+    """Returns the tokens of a system prompt beside the messages: a text, or blocks."""
+    if not system:
+        return 0
+    return tokenizer.count(system if isinstance(system, str) else json_text(system)) + MESSAGE_FRAME
+
+
 def tools_tokens(tools: Sequence[Any] | None, tokenizer: Tokenizer) -> int:
     """Returns the tokens of tool schemas: each as compact JSON, plus a frame.
 
-    Raises InputError for what is not JSON.
+    Raises InputError for schemas that are not JSON.
     """
     texts = [_compact_json(tool, position) for position, tool in enumerate(tools or (), start=1)]
     return CALL_FRAME * len(texts) + sum(tokenizer.count_many(texts))
