@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.redaction.secret import Find, RedactionRule, Secret
-from penstock.redaction.value import is_literal, looks_chosen, looks_random
+from penstock.redaction.secret import Find, RedactionRule, Secret, is_literal, looks_chosen, looks_random
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

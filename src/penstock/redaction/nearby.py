@@ -12,14 +12,23 @@ import string
 from typing import TYPE_CHECKING
 
 from penstock.redaction.named import means_otherwise
-from penstock.redaction.secret import REDACTED, Find, RedactionRule, Secret, ends_escape
+from penstock.redaction.secret import (
+    REDACTED,
+    Find,
+    RedactionRule,
+    Secret,
+    ends_escape,
+    is_literal,
+    is_made_up,
+    looks_chosen,
+    looks_random,
+)
 from penstock.redaction.tables import find_head
-from penstock.redaction.value import is_literal, is_made_up, looks_chosen, looks_random
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["NEARBY_RULES"]
+__all__ = ["RULES"]
 
 _AFTER, _BEFORE = 72, 56  # characters that a value may be away from its word
 _CALL = 140
@@ -54,7 +63,7 @@ _OTHER_WORDS = re.compile(r"\b(?:sha|[a-z_]*id\b)")
 
 
 def _tells_another_kind(text: str, start: int, end: int) -> bool:
-    """Returns True if the words say that the value is no secret: a hash, an id, a version, an example."""
+    """Returns True if the words say that the value is not a secret: a hash, an id, a version, an example."""
     words = text[start:end].lower()
     if any(map(words.__contains__, _OTHER_KINDS)):
         return True
@@ -91,7 +100,7 @@ def _is_password(value: str) -> bool:
 
 
 def _is_either(value: str) -> bool:
-    """Returns True for a password, and for what looks drawn and is no identifier, path, hash or number of a version."""
+    """Returns True for a password, and for text that looks random and is not an identifier, path, hash or version."""
     if is_made_up(value):
         return is_literal(value)
     return (
@@ -105,10 +114,18 @@ def _is_either(value: str) -> bool:
     )
 
 
-def _spoken_of(accepts: Callable[[str], bool], *, backwards: bool = False) -> Find:
-    """Finds the values that are accepted on the same line as the word, soon after it or right before it."""
+def _spoken_of(accepts: Callable[[str], bool], *, backwards: bool = False, whole_word: bool = False) -> Find:
+    """Finds the values that are accepted on the same line as the word, soon after it or right before it.
+
+    With `whole_word` it must not be a part of a longer one.
+    """
 
     def find(text: str, start: int, end: int) -> Iterable[Secret]:
+        if whole_word:
+            if start and text[start - 1].isalpha() and not ends_escape(text, start):
+                return ()
+            if text[end - 1].isalpha() and text[end : end + 1].isalpha():
+                return ()
         # Every value has a digit, and most words have none near them.
         floor = max(0, start - _BEFORE) if backwards else end
         if _DIGIT.search(text, floor, end + _AFTER) is None:
@@ -175,17 +192,6 @@ def _judge(text: str, start: int, end: int, accepts: Callable[[str], bool]) -> S
         return None
     rest = _REST.match(text, end) if looks_random(value) else None
     return Secret(start, rest.end() if rest else end, "nearby")
-
-
-def _whole_word(find: Find) -> Find:
-    def find_at(text: str, start: int, end: int) -> Iterable[Secret]:
-        if start and text[start - 1].isalpha() and not ends_escape(text, start):
-            return ()
-        if text[end - 1].isalpha() and text[end : end + 1].isalpha():
-            return ()
-        return find(text, start, end)
-
-    return find_at
 
 
 _SECRET_KEYS = ("private ", "Private ", "secret ", "encryption ", "signing ")
@@ -283,7 +289,7 @@ _KEY_OTHERWISE = re.compile(
 
 
 def _find_key_value(text: str, start: int, end: int) -> Iterator[Secret]:
-    """Finds the value of a name that ends in "key", whatever key that is, where it is long and drawn."""
+    """Finds the value of a name that ends in "key", whatever key that is, if it is long and drawn."""
     match = _KEY_VALUE.match(text, end)
     if match is None or means_otherwise(text[max(0, start - 18) : start]):
         return
@@ -483,10 +489,10 @@ _LICENCES = (
     "/ipk ",
 )
 
-NEARBY_RULES = (
+RULES = (
     RedactionRule(_PASSWORDS, _spoken_of(_is_either, backwards=True)),
-    RedactionRule(_SHORT_PASSWORDS, _whole_word(_spoken_of(_is_either)), ends_word=True),
-    RedactionRule(_LOGINS, _whole_word(_spoken_of(_is_password)), ends_word=True),
+    RedactionRule(_SHORT_PASSWORDS, _spoken_of(_is_either, whole_word=True), ends_word=True),
+    RedactionRule(_LOGINS, _spoken_of(_is_password, whole_word=True), ends_word=True),
     RedactionRule(_KEYS, _drawn_after, ends_word=True),
     RedactionRule(_CALLS, _argument),
     RedactionRule(_FLAGS, _find_flag_value),

@@ -12,43 +12,27 @@ import re
 from base64 import b64encode
 from bisect import bisect_left, bisect_right
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
-from ahocorasick_rs import AhoCorasick, Implementation
-
-from penstock.redaction import named, tokens
-from penstock.redaction.nearby import NEARBY_RULES
-from penstock.redaction.rules import (
-    ADDRESS_RULES,
-    CODE_RULES,
-    COMMAND_RULES,
-    HEADER_RULES,
-    KEY_RULES,
-    PHRASE_RULES,
-)
-from penstock.redaction.secret import REDACTED, Detector, Find, RedactionRule, Secret, ends_escape
-from penstock.redaction.tables import TABLE_RULES
-from penstock.redaction.value import is_literal
+from penstock.redaction import named, nearby, places, tables, tokens
+from penstock.redaction.anchors import open_anchors, replace_surrogates
+from penstock.redaction.secret import REDACTED, Detector, Find, RedactionRule, Secret, ends_escape, is_literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+
+    from penstock.redaction.anchors import AnchorHit
 
 __all__ = ["Redactor", "secret_variables"]
 
 
 _RULES: tuple[RedactionRule, ...] = (
-    *KEY_RULES,
-    *HEADER_RULES,
-    *ADDRESS_RULES,
-    *COMMAND_RULES,
-    *PHRASE_RULES,
-    *CODE_RULES,
+    *places.RULES,
     *named.RULES,
     *tokens.RULES,
-    *TABLE_RULES,
-    *NEARBY_RULES,
+    *tables.RULES,
+    *nearby.RULES,
 )
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _BLOCK = 1 << 22  # characters searched at once, so that the list of anchors found stays small
 _SHORTEST = 6
 _PASSES = 4  # more than one secret hiding another is rare, a chain of them is made up
@@ -103,10 +87,6 @@ _SMALL = frozenset("abcdefghijklmnopqrstuvwxyz")
 _WORDY = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 
 
-_Hit: TypeAlias = tuple[int, int, int]
-"""Which anchor stands in a text, where it begins, and where it ends."""
-
-
 class Redactor:
     """Finds secrets in text and blanks them. Safe to share between threads.
 
@@ -115,10 +95,10 @@ class Redactor:
     """
 
     __slots__ = (
-        "_anchors",
         "_detectors",
         "_ends_word",
         "_escapes",
+        "_find_anchors",
         "_finds",
         "_free",
         "_last",
@@ -144,7 +124,7 @@ class Redactor:
         finds |= {escape: [] for escape in _HIDING}
         self._finds = tuple(map(tuple, finds.values()))
         self._overlap = max(map(len, finds)) - 1
-        self._anchors = AhoCorasick(list(finds), store_patterns=False, implementation=Implementation.DFA)
+        self._find_anchors = open_anchors(list(finds))
         self._detectors = tuple(detectors)
         self._last: tuple[str, tuple[Secret, ...]] = ("", ())
 
@@ -189,7 +169,7 @@ class Redactor:
     def _apply_rules(
         self,
         text: str,
-        hits: list[_Hit],
+        hits: list[AnchorHit],
         found: list[Secret],
         near: list[int] | None,
         level: int = 0,
@@ -231,7 +211,9 @@ class Redactor:
                     last_start, last_end = secret.start, secret.end
         return is_escaped
 
-    def _drop_crowded(self, text: str, hits: list[_Hit], found: list[Secret], most_apart: int) -> list[_Hit]:
+    def _drop_crowded(
+        self, text: str, hits: list[AnchorHit], found: list[Secret], most_apart: int
+    ) -> list[AnchorHit]:
         """Returns the hits that do not stand in a crowd, and adds what is found in the crowds."""
         starts, ends = [-1], [-1]  # of the crowds, and of none before the first
         for number in (*range(0, len(hits) - _CROWD, _CROWD), len(hits) - _CROWD - 1):
@@ -250,7 +232,7 @@ class Redactor:
         own = self._own
         return [hit for hit in hits if hit[1] >= ends[bisect_right(starts, hit[1]) - 1] or hit[0] < own]
 
-    def _drop_bound(self, text: str, hits: list[_Hit]) -> list[_Hit]:
+    def _drop_bound(self, text: str, hits: list[AnchorHit]) -> list[AnchorHit]:
         """Returns the hits without those that cannot lead to a value: to ask their rules takes longer."""
         free, ends_word = self._free, self._ends_word
         if REDACTED in text:  # an anchor right before a blank has had its value, and no rule looks beyond it
@@ -269,7 +251,7 @@ class Redactor:
         ]
 
     def _look_through_escapes(self, text: str, which: int, start: int, end: int) -> Iterator[Secret]:
-        """Yields what the rules of an anchor find where the escapes around it are undone."""
+        """Yields what the rules of an anchor find when the escapes around it are undone."""
         first = max(0, start - _WINDOW_BEFORE)
         window, place = text[first : end + _WINDOW_AFTER], start - first
         maps: list[_Unescaped] = []
@@ -305,24 +287,20 @@ class Redactor:
             found += [_map_back(secret, maps) for secret in shown]
         return found
 
-    def _hits(self, text: str) -> Iterable[list[_Hit]]:
+    def _hits(self, text: str) -> Iterable[list[AnchorHit]]:
         """Returns the anchors in the text, block by block."""
         if len(text) > _BLOCK:
             return self._hits_in_blocks(text)
-        try:
-            hits = self._anchors.find_matches_as_indexes(text, overlapping=True)
-        except UnicodeEncodeError:
-            hits = self._anchors.find_matches_as_indexes(_SURROGATE.sub("\ufffd", text), overlapping=True)
+        hits = self._find_anchors(text)
         return (hits,) if hits else ()
 
-    def _hits_in_blocks(self, text: str) -> Iterator[list[_Hit]]:
+    def _hits_in_blocks(self, text: str) -> Iterator[list[AnchorHit]]:
         for begin in range(0, len(text), _BLOCK):
-            block = _SURROGATE.sub("\ufffd", text[begin : begin + _BLOCK + self._overlap])
-            hits = self._anchors.find_matches_as_indexes(block, overlapping=True)
+            hits = self._find_anchors(text[begin : begin + _BLOCK + self._overlap])
             yield [(which, begin + start, begin + end) for which, start, end in hits if start < _BLOCK]
 
 
-def _keep_near(hits: list[_Hit], places: list[int]) -> list[_Hit]:
+def _keep_near(hits: list[AnchorHit], places: list[int]) -> list[AnchorHit]:
     """Returns the hits whose rules may see one of the places, which are in order."""
     kept = []
     for hit in hits:
@@ -370,7 +348,7 @@ def _own_rule(form: str) -> RedactionRule:
             yield Secret(start, start + len(form), "own-variable")
 
     # Long values are known by their beginning: a whole key as an anchor would swell the automaton.
-    return RedactionRule((_SURROGATE.sub("\ufffd", form[:48]),), find)
+    return RedactionRule((replace_surrogates(form[:48]),), find)
 
 
 def _forms(value: str) -> set[str]:
@@ -422,7 +400,7 @@ class _Unescaped(NamedTuple):
 
 
 def _undo_escapes(text: str) -> _Unescaped | None:
-    """Returns the text with one level of escapes undone; None where it has none."""
+    """Returns the text with one level of escapes undone; None if it has none."""
     parts = _ESCAPE.split(
         text
     )  # plain text, the digits of an escape or None, its letter or None, plain text, and so on

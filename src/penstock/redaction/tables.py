@@ -1,4 +1,4 @@
-"""Columns of secrets: CSV with a head, Markdown, what database shells print, and the rows of an INSERT.
+"""Columns of secrets: CSV with a head, Markdown, tables of database shells, and the rows of an INSERT.
 
 The name stands once, at the top, and the values stand below it, far from any name.
 """
@@ -8,13 +8,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.redaction.secret import RedactionRule, Secret
-from penstock.redaction.value import is_literal, looks_chosen, looks_random
+from penstock.redaction.secret import RedactionRule, Secret, is_literal, looks_chosen, looks_random
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["TABLE_RULES", "find_head"]
+__all__ = ["RULES", "find_head"]
 
 _PASSWORDS = (
     "password",
@@ -89,7 +88,7 @@ def _find_in_column(text: str, start: int, end: int) -> Iterable[Secret]:
 def find_head(text: str, start: int, brk: str) -> tuple[int, int]:
     """Returns where the line of the name begins, -1 if that is too far away, and how JSON writes a quote there.
 
-    That is the number of backslashes before the quote that opens the string around the line, -1 where it is in none.
+    That is the number of backslashes before the quote that opens the string around the line, -1 if it is in none.
     """
     floor = max(0, start - _LONGEST_HEAD)
     before = text.rfind(brk, floor, start)
@@ -128,7 +127,7 @@ class _Rows(NamedTuple):
     mark: str
     marks: int
     slashes: int
-    """The backslashes before the quotes of the JSON string around them; -1 where there is none."""
+    """The backslashes before the quotes of the JSON string around them; -1 if there is none."""
 
 
 def _cells(text: str, rows: _Rows, columns: dict[int, bool]) -> Iterator[Secret]:
@@ -191,7 +190,7 @@ def _find_inserted(text: str, start: int, end: int) -> Iterator[Secret]:
         at = row.end()
 
 
-TABLE_RULES = (
+RULES = (
     RedactionRule((" VALUES", ")VALUES", " values", "\nVALUES", "\nvalues", "\\nVALUES"), _find_inserted),
     RedactionRule(
         tuple(

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.redaction.secret import RedactionRule, Secret, ends_escape
-from penstock.redaction.value import is_masked, looks_random
+from penstock.redaction.secret import RedactionRule, Secret, ends_escape, is_masked, looks_random
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,4 +1,8 @@
-"""Passwords inside addresses and connection strings, and signatures that make an address a key."""
+"""Secrets recognised by the place where they stand: an address, a sentence, a command, a header, an armoured key.
+
+Passwords inside addresses and connection strings, and signatures that make an address a key; seed phrases and codes in
+a sentence; arguments of commands and statements without a telling name; values of HTTP headers; private keys.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,23 @@ import binascii
 import re
 from typing import TYPE_CHECKING
 
-from penstock.redaction.secret import Find, RedactionRule, Secret
-from penstock.redaction.value import is_literal, is_masked, looks_chosen, looks_random
+from penstock.redaction.secret import (
+    Find,
+    RedactionRule,
+    Secret,
+    is_literal,
+    is_masked,
+    looks_chosen,
+    looks_random,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ADDRESS_RULES", "CODE_RULES", "COMMAND_RULES", "HEADER_RULES", "KEY_RULES", "PHRASE_RULES"]
+__all__ = ["RULES"]
 
+
+# Addresses and connection strings.
 
 # The password may hold an unescaped @, never a slash: the last @ before the path ends it.
 _USERINFO = re.compile(r"""[^\s:/@?#"'`<>\\,;(){}|]{0,256}+:(?P<v>[^\s/"'`<>\\]{1,256})@(?=[\w\[.$%{-])""")
@@ -67,7 +80,7 @@ def _signature(text: str, _start: int, end: int) -> Iterator[Secret]:
         yield Secret(match.start("v"), match.end("v"), "url-signature")
 
 
-ADDRESS_RULES = (
+_ADDRESS_RULES = (
     RedactionRule(("://",), _userinfo),
     RedactionRule(("@tcp(", "@unix("), _go_address),
     RedactionRule((":thin:", "sqlplus ", "sqlldr "), _oracle),
@@ -76,6 +89,9 @@ ADDRESS_RULES = (
         _signature,
     ),
 )
+
+
+# Seed phrases, and the keys of one-time passwords.
 
 _OTP = re.compile(r"[^\s\"'<>]{0,256}?[?&]secret=(?P<v>[A-Za-z2-7]{16,}+)")
 _SEED_PHRASE = re.compile(
@@ -93,7 +109,7 @@ def _seed_phrase(text: str, _start: int, end: int) -> Iterator[Secret]:
         yield Secret(match.start("v"), match.end("v"), "seed-phrase")
 
 
-PHRASE_RULES = (
+_PHRASE_RULES = (
     RedactionRule(("otpauth://",), _otp),
     RedactionRule(
         (
@@ -168,7 +184,7 @@ _CODES = """
     verification security confirmation login sign-in access one-time authentication authenticator backup recovery unlock
     2FA MFA SMS OTP
 """
-CODE_RULES = (
+_CODE_RULES = (
     RedactionRule(
         (
             *(f"{form} code" for word in _CODES.split() for form in {word, word[0].upper() + word[1:]}),
@@ -252,7 +268,7 @@ _SAY_THEMSELVES = frozenset({"password", "PASSWORD", "passwd", "pass", "PASS"}) 
 
 
 def _after(pattern: re.Pattern[str], *commands: str) -> Find:
-    """Finds what the pattern says, where one of the commands stands before it on the same line."""
+    """Finds the match of the pattern, if one of the commands stands before it on the same line."""
 
     def find(text: str, start: int, end: int) -> Iterator[Secret]:
         match = pattern.match(text, end)
@@ -295,7 +311,7 @@ def _find_login_keys(text: str, _start: int, end: int) -> Iterator[Secret]:
 
 
 def _find_login_key(text: str, _start: int, end: int) -> Iterator[Secret]:
-    """`cargo login KEY`: one drawn word, which is no hash, right behind the command."""
+    """Finds the key in `cargo login KEY`: one random word, not a hash, right after the command."""
     word = _KEY_WORD.match(text, end)
     if word and len(word["v"]) >= 20 and not word["v"].islower() and looks_random(word["v"]):
         yield Secret(*word.span("v"), "command-password")
@@ -329,7 +345,7 @@ def _option_cookies(text: str, start: int, end: int) -> Iterator[Secret]:
         yield from _session_pairs(match[match.lastgroup], match.start(match.lastgroup))
 
 
-COMMAND_RULES = (
+_COMMAND_RULES = (
     RedactionRule((" -u", " --user"), _after(_OPTION_USER_AND_PASSWORD, "curl", "http ", "wget")),
     RedactionRule((" -p",), _after(_ATTACHED, "mysql", "mariadb")),
     RedactionRule(
@@ -443,7 +459,7 @@ def _is_session(name: str, value: str) -> bool:
     return looks_random(value) or (_TELLING_COOKIE.search(name) is not None and any(map(str.isdigit, value)))
 
 
-HEADER_RULES = (
+_HEADER_RULES = (
     RedactionRule(("Authorization", "authorization", "AUTHORIZATION"), _authorization),
     RedactionRule(("Bearer", "bearer", "BEARER"), _bearer),
     RedactionRule(("Basic", "basic"), _basic),
@@ -504,7 +520,7 @@ def _find_armoured(text: str, _start: int, end: int) -> Iterator[Secret]:
 
 
 def _find_tail(text: str, start: int, end: int) -> Iterator[Secret]:
-    """Finds the lines of a key above its last line, where its first line is missing."""
+    """Finds the lines of a key above its last line, if its first line is missing."""
     if _KEY_END.match(text, end):
         body = _LINES_ABOVE_REVERSED.match(text[max(0, start - _LONGEST_KEY) : start][::-1])
         if body and len(body["key"]) >= 40:
@@ -542,7 +558,7 @@ def _find_encoded(text: str, start: int, _end: int) -> Iterator[Secret]:
         yield Secret(start, rest.end(), "private-key")
 
 
-KEY_RULES = (
+_KEY_RULES = (
     RedactionRule(("--END",), _find_tail),
     RedactionRule(("id_rsa", "id_ed25519", "id_ecdsa", "id_dsa", ".key", ".pem", ".p8"), _find_lines),
     RedactionRule(
@@ -596,3 +612,5 @@ KEY_RULES = (
     RedactionRule(("Private-Lines: ",), _putty),
     RedactionRule(("LS0tLS1CRUdJTi",), _find_encoded),
 )
+
+RULES = (*_KEY_RULES, *_HEADER_RULES, *_ADDRESS_RULES, *_COMMAND_RULES, *_PHRASE_RULES, *_CODE_RULES)
