@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 
-from penstock.writing.constraints import sentences
+from penstock.writing.constraints import sentences, without_code
 
-__all__ = ["find_offer"]
+__all__ = ["find_offer", "only_points"]
 
 _LONGEST_ANSWER = 25  # words of the first sentence of an answer that may be no more than one
 _LONGEST_PICK = 8
+_LONGEST_POINTER = 100  # characters of a request that only points
 _LONGEST_OFFER = 320  # characters
 _LONGEST_SENTENCE = 240
 _SHORT_QUESTION = 12  # words: anywhere in it a word may point to what was said before
@@ -23,9 +24,23 @@ _FIRST_WORDS = 6  # of a longer question
 _ANSWER = re.compile(
     r"\W*(?:yes|yeah|yep|yup|sure|ok(?:ay)?|alright|all right|please do|go ahead|go for it|sounds (?:good|great|fine)|do "
     r"(?:it|that|this|so|both|all|the|\d)|agreed|correct|exactly|right|perfect|great|good idea|that works|works for me|"
-    r"let[’']s (?:do|go)|option|the (?:first|second|third|fourth|fifth|last|former|latter|other|cheap|new|old)\w*|both|neither|"
+    r"let[’']s (?:do|go|try|take|use|pick)|(?:try|take|pick|choose|use|go with) (?:option |number |#)?(?:\d{1,2}\b|[a-f]\b|the (?:first|"
+    r"second|third|fourth|fifth|last|former|latter|other)\b)|option|the (?:first|second|third|fourth|fifth|last|former|latter|other|cheap|new|old)\w*|both|neither|"
     r"no|nope|not (?:yet|now|that)|never mind|ja|nein|genau|gerne|oui|non|d[’']accord|sí|si|claro|vale|sim|não|sì|да|нет|"
     r"давай|хорошо)\b|\W*(?:是|好|不|对|可以|はい|いいえ|お願い|네|예|아니)|\W*\d{1,2}\W*$",
+    re.IGNORECASE,
+)
+_ENDS_WITH_YES = re.compile(  # "that was the idea, yes"
+    r"\W*\w+(?:\W+\w+){0,5}, (?:yes|yeah|yep|no|ja|nein|oui|non|sí|sim|sì|да|нет)\W*$", re.IGNORECASE
+)
+_DO_IT = re.compile(  # "fix it up", "then do that": what, it does not say
+    r"\W*(?:(?:ok(?:ay)?|please|now|then|and|so|just|also|can you|could you|would you)\W+){0,4}[a-z]{2,12}(?: (?:up|on|in|out))? "
+    r"(?:it|that|this|them|those|these|both|all)\b(?:\W+\w+){0,3}\W*$",
+    re.IGNORECASE,
+)
+_AGAIN = re.compile(
+    r"(?:\W*+\w++){0,6}?\W*+\b(?:(?:do|try|make|repeat|run)(?: (?:it|that|this|them|so|the same))? (?:again|once more)|redo(?: (?:it|that|this))?|"
+    r"noch ?mal|encore une fois|otra vez|ещё раз)\b(?:\W+\w+){0,3}\W*$|\W*(?:再来一次|もう一度|다시)",
     re.IGNORECASE,
 )
 _OFFER = re.compile(
@@ -48,12 +63,18 @@ _OPTION = re.compile(
 )
 
 
+_TAG = re.compile(r"</?[a-z]+(?:_[a-z]+)+>")  # in which an agent writes a call into its text
+
+
 def find_offer(answer: str, said: str) -> str:
-    """Returns what the agent said that a person's answer agrees to or declines; empty where the answer speaks for itself."""
+    """Returns what the agent said that a person's answer agrees to or declines; empty if the answer speaks for itself."""
     first = next(iter(sentences(answer[:1_000])), "")
-    if not _ANSWER.match(first) or len(first.split()) > _LONGEST_ANSWER:
+    if (
+        not (_ANSWER.match(first) or _ENDS_WITH_YES.match(first) or only_points(first))
+        or len(first.split()) > _LONGEST_ANSWER
+    ):
         return ""
-    spoken = [one for one in sentences(said) if len(one) <= _LONGEST_SENTENCE]
+    spoken = [one for one in sentences(_TAG.sub("", without_code(said))) if len(one) <= _LONGEST_SENTENCE]
     asking = [place for place, one in enumerate(spoken) if one.rstrip("*_ )").endswith(("?", "？"))]
     offering = asking or [place for place, one in enumerate(spoken) if _OFFER.search(one)]
     words = [_find_option(answer, said)]
@@ -61,7 +82,10 @@ def find_offer(answer: str, said: str) -> str:
         place = offering[-1]
         asked = spoken[place].split()
         pointing = spoken[place] if len(asked) < _SHORT_QUESTION else " ".join(asked[:_FIRST_WORDS])
-        if place and not words[0] and _POINTS.search(pointing):
+        # Before "Which one?" stand the options, and the last of them is not what was offered.
+        listed = [one for _, one in _OPTION.findall(said)]
+        is_option = place > 0 and any(spoken[place - 1] in one for one in listed)
+        if place and not words[0] and not is_option and _POINTS.search(pointing):
             words.append(spoken[place - 1])
         words.append(spoken[place])
     offer = ""
@@ -75,6 +99,13 @@ def find_offer(answer: str, said: str) -> str:
     return " ".join(offer.split())
 
 
+def only_points(request: str) -> bool:
+    """Returns True if a request says what to do only by a pronoun, or by "again"."""
+    if len(request) > _LONGEST_POINTER:
+        return False
+    return _DO_IT.match(request) is not None or _AGAIN.match(request) is not None
+
+
 def _find_option(answer: str, said: str) -> str:
     """Returns the option of a list that a short answer picks by number, letter or ordinal."""
     if len(answer.split()) > _LONGEST_PICK:
@@ -84,5 +115,6 @@ def _find_option(answer: str, said: str) -> str:
         wanted = str(_ORDINALS.index(ordinal.lower()) + 1) if ordinal else number.lower()
         found = next((text for name, text in reversed(options) if name.lower() == wanted), "")
         if found:
-            return str(found)[:_LONGEST_SENTENCE]
+            bare = str(found)[:-2] if found.endswith("**") and found.count("**") % 2 else str(found)
+            return bare[:_LONGEST_SENTENCE]
     return ""

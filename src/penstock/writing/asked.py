@@ -8,14 +8,15 @@ numbers, so that the choice is the same on every platform.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from penstock.writing.reading import spoken_text
+from penstock.writing.value_looks import bucket
 from penstock.writing.values import plain_stem
-from penstock.writing.vocabulary import bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -86,7 +87,7 @@ def find_asked(
     return AskedLines(list(excerpts), len(ranks))
 
 
-def _find_holding(index: Index, texts: Mapping[int, str], words: Iterable[str]) -> dict[str, list[int]]:
+def _find_holding(index: Index, texts: dict[int, str], words: Iterable[str]) -> dict[str, list[int]]:
     """Returns for each word the sources among these texts that hold it.
 
     A request stands for many turns, so that most texts were searched for its words before. Those are not searched again.
@@ -98,7 +99,7 @@ def _find_holding(index: Index, texts: Mapping[int, str], words: Iterable[str]) 
         before = [source for source in known.get(word, ()) if source in texts]
         unsearched = fresh if word in known else texts
         holding[word] = before + [source for source in unsearched if word in texts[source]]
-    index.searched = (frozenset(texts), holding)  # for the last request alone
+    index.searched = (texts, holding)  # for the last request alone
     return holding
 
 
@@ -128,39 +129,49 @@ def _rank_lines(
     meant.sort(key=lambda source: (-scores[source], -source))
     ranks: dict[tuple[int, ...], tuple[int, int]] = {}
     for source in meant[:_SOURCES]:
-        for number in range(index.first_excerpt[source], index.first_excerpt[source + 1]):
-            line = index.excerpt(number).lower()
-            value = scores[source] * sum(value for word, value in worth.items() if value and word in line)
-            if value:
-                unit = (number, *_neighbours(number, index))
-                said = " ".join(map(index.excerpt, unit)).lower()
-                states = any(map(str.isdigit, said))
-                ranks[unit] = (value, sum(word in said for word in worth) + states)
+        text = texts[source]
+        # In a text that is ASCII in lower case, each letter has become what it is in lower case alone.
+        held = [word for word in worth if word in text] if text.isascii() else worth
+        for number, value in _find_lines(index, source, text, worth):
+            unit = (number, *_neighbours(number, index))
+            said = " ".join(map(index.excerpt, unit)).lower()
+            states = any(map(str.isdigit, said))
+            ranks[unit] = (scores[source] * value, len([word for word in held if word in said]) + states)
     return sorted(ranks, key=lambda unit: (-ranks[unit][0], -ranks[unit][1], unit))
+
+
+def _find_lines(index: Index, source: int, text: str, worth: Mapping[str, int]) -> list[tuple[int, int]]:
+    """Returns the excerpts of a source that hold words worth something, with what these are worth; `text` is in lower case."""
+    first, after = index.first_excerpt.item(source), index.first_excerpt.item(source + 1)
+    ends = np.cumsum(index.lengths[first:after] + 1).tolist()  # with a line break
+    if len(text) != ends[-1] - 1:  # a few letters are two in lower case
+        lines = [index.excerpt(number).lower() for number in range(first, after)]
+        values = [sum(value for word, value in worth.items() if value and word in line) for line in lines]
+        return [(number, value) for number, value in enumerate(values, first) if value]
+    found: dict[int, int] = {}
+    for word, value in worth.items():
+        at = text.find(word) if value else -1
+        while at >= 0:  # once in each excerpt: words hold no line break
+            place = bisect_right(ends, at)
+            found[place] = found.get(place, 0) + value
+            at = text.find(word, ends[place])
+    return [(first + place, found[place]) for place in sorted(found)]
 
 
 def weigh_words(index: Index, text: str) -> NDArray[np.int32]:
     """Returns for each excerpt the weight of the plain words of the text that stand in it; a rare word weighs more."""
-    wanted = np.unique([bucket(word) for word in _subjects(text)]).astype(np.uint16)
-    excerpts, word = index.excerpts_by_word.find(wanted)
+    wanted = np.array(sorted({bucket(word) for word in _subjects(text)}), np.uint16)
     sources = len(index.sources)
-    # Word by word, each in the order of the conversation: the excerpts of a source that hold it stand together.
-    order = np.argsort(word.astype(np.uint16), kind="stable")  # of 16 bits: by counting, not by comparing
-    excerpts, word = excerpts[order], word[order]
-    source = index.source_of.take(excerpts)
-    fresh = np.ones(len(excerpts), np.bool_)
-    fresh[1:] = (word[1:] != word[:-1]) | (source[1:] != source[:-1])
-    holding = np.bincount(word[fresh], minlength=len(wanted))
     # A word that stands everywhere names nothing; one that stands in few places names one of them.
     worth = np.array(
         [
             (sources // many).bit_length() if 0 < many <= max(2, sources // 4) else 0
-            for many in holding.tolist()
+            for many in index.excerpts_by_word.count_sources(wanted, index.source_of).tolist()
         ],
         np.int32,
     )
     weights = np.zeros(len(index.source_of), np.int32)
-    np.add.at(weights, excerpts, worth.take(word))
+    index.excerpts_by_word.count_owners(wanted[worth > 0], worth[worth > 0], weights)
     return weights
 
 
@@ -184,10 +195,13 @@ def _newest_texts(index: Index, without: int) -> dict[int, str]:
     """Returns the texts of the newest sources in lower case, of a limited length together, but for one message's."""
     texts: dict[int, str] = {}
     room = _SEARCHED_CHARACTERS
+    known = index.searched[0]
+    shut = {*np.flatnonzero(index.message_of_source == without).tolist()}
     for source in range(len(index.sources) - 1, -1, -1):
-        if index.message_of_source[source] != without:
-            texts[source] = index.sources[source].text.lower()
-            room -= len(texts[source])
+        if source not in shut:
+            text = known.get(source)
+            texts[source] = text = index.sources[source].lowered if text is None else text
+            room -= len(text)
         if room < 0:
             break
     return texts

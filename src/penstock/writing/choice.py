@@ -1,24 +1,34 @@
-"""Choosing the excerpts of a handoff: which of them cover most of what will be needed.
+"""Chooses the excerpts of a handoff: those that cover most of the values that will be needed.
 
-How likely each value is needed, `importance` says. The choice is a greedy cover within a budget. The next excerpt is
-always the one that adds the most per token, given what is covered already: a value that stands in the view, in the
-tail or in an excerpt chosen before adds nothing. A value counts in full only with plain words beside it, its own or
-those of a neighbouring excerpt that is chosen too; bare it counts for less, and brings its neighbours among the
-candidates. The first excerpt of a message also pays for the message's header. What an excerpt could add at most is
-worked out for all of them at once; what it adds now only for those that come to the top of the heap.
+`importance` scores how likely each value is to be needed. The choice is a greedy cover within a budget. The next
+excerpt is always the one that adds most per token, given the values covered so far: a value in the view, in the tail
+or in an excerpt chosen before adds nothing. A value counts in full only with plain words beside it, in its own excerpt
+or in a chosen neighbour. Without them it counts for less, and makes its neighbours candidates. The first excerpt of a
+message also pays for the message's header. This module works out, for all excerpts at once, how much each could add at
+most; `greedy` works out how much one adds now, only for those that come to the top of the heap.
 
-Excerpts, sources and values are numbers here: those of the `Index`, whose arrays say what belongs to what.
+Excerpts, sources and values are numbers here, those of the `Index`, whose arrays relate them to each other.
 """
 
 from __future__ import annotations
 
-import heapq
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
+from penstock.writing.compiled import (
+    count_known_words,
+    count_plain_words,
+    find_least_of_most,
+    find_path_parts,
+    open_greedy,
+    sum_lacks,
+)
+from penstock.writing.greedy import BARE, LEAST_ROOM, WORDS, CountedExcerpts
 from penstock.writing.importance import live_of, score_values
-from penstock.writing.values import parts_of_paths, plain_words, sub_words
+from penstock.writing.reading import append_rows, split_runs
+from penstock.writing.values import sub_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,19 +44,14 @@ if TYPE_CHECKING:
 __all__ = ["FOCUS_SHARE", "ExcerptChoice", "begin_choice", "find_topic", "join_excerpts"]
 
 FOCUS_SHARE = 0.65
-"""Of what is written: the share of the topic that a person asks to keep in full detail."""
-_TOPIC_WORDS = 0.7  # of a topic's words, by how rare they are, make a source be about it
+"""The share of the text for a topic that a person asks to keep in full detail."""
+_TOPIC_WORDS = 0.7  # of a topic's words, weighted by rarity: a source with this many is about the topic
 _SHORTEST_TOPIC_WORD = 3
 
-_BARE = 0.6  # what a value without plain words beside it is worth
-_WORDS = 2  # that many plain words make it usable
 _CHARACTERS_PER_TOKEN = 3.6
-_MOST_CHARACTERS_PER_TOKEN = 5.5  # of a line of words
 _SMALLEST_POOL = 1_500
-_LEAST_ROOM = 6  # tokens: nothing useful fits in less
-_NOTHING = 1e-9
 _AT_ONCE = 100_000  # excerpts
-_SECOND_LOOK = 6  # times as many excerpts as are wanted are looked at again
+_SECOND_LOOK = 6  # a second look covers this many times the wanted excerpts
 
 
 def begin_choice(
@@ -55,24 +60,25 @@ def begin_choice(
     focus: str,
     *,
     tokenizer: Tokenizer,
-    header: Callable[[int], str] | None = None,
+    price_headers: Callable[[Sequence[int]], Sequence[int]] | None = None,
     importance: Importance | None = None,
 ) -> ExcerptChoice:
-    """Returns an empty choice, which knows how likely each value is needed for the live request.
+    """Returns an empty choice that knows how likely the live request is to need each value.
 
-    `request` is the position of the request; `header` is as in `ExcerptChoice`; `importance` replaces `score_values`.
+    `request` is the position of the request, `price_headers` is that of `ExcerptChoice`, and `importance` replaces
+    `score_values`.
     """
     index = transcript.index
     live = live_of(transcript, request, focus)
     weights = (importance or score_values)(index, live, transcript.tokens_after())
-    return ExcerptChoice(index, weights, tokenizer, header)
+    return ExcerptChoice(index, weights, tokenizer, price_headers)
 
 
 def find_topic(index: Index, calls: Mapping[str, ToolCall], focus: str) -> NDArray[np.bool_]:
-    """Returns for each source whether it speaks of the topic, or answers a call that does.
+    """Returns for each source whether it mentions the topic, or answers a call that does.
 
-    A topic of several words counts as it was written, and where most of its words stand, in any order; rare ones say more
-    than common ones. Where no source has most of them, those count that have the most.
+    For a topic of several words, the whole phrase counts, or most of its words in any order; rare words weigh more than
+    common ones. If no source has most of the words, the sources with the most of them count.
     """
     topic = " ".join(focus.lower().split())
     texts = [
@@ -93,7 +99,7 @@ def find_topic(index: Index, calls: Mapping[str, ToolCall], focus: str) -> NDArr
 
 
 def _score_topic(texts: Sequence[str], words: Sequence[str]) -> NDArray[np.float64]:
-    """Returns for each text the share of these words that it holds, each by how rare it is; from 0 to 1."""
+    """Returns for each text the share of these words that it holds, weighted by their rarity; from 0 to 1."""
     holds = np.array([[word in text for word in words] for text in texts], np.float64).reshape(len(texts), -1)
     rarity = np.log((2.0 + len(texts)) / (1.0 + holds.sum(axis=0)))
     total = float(rarity.sum())
@@ -102,7 +108,7 @@ def _score_topic(texts: Sequence[str], words: Sequence[str]) -> NDArray[np.float
 
 
 def join_excerpts(index: Index, numbers: Sequence[int]) -> str:
-    """Returns these excerpts as one text, with a blank line where they do not follow each other in one source."""
+    """Returns these excerpts as one text, with a blank line between any that are not neighbours in one source."""
     pieces: list[str] = []
     last = -1
     for number in numbers:
@@ -114,9 +120,12 @@ def join_excerpts(index: Index, numbers: Sequence[int]) -> str:
     return "".join(pieces)
 
 
-def _find_best(densities: NDArray[np.float64], most: int) -> NDArray[np.int64]:
-    """Returns the places of the `most` highest. The same lines read again and again are alike: of those the newest."""
-    least = np.partition(densities, -most)[-most] if len(densities) > most else 0.0
+def _find_best(densities: NDArray[np.float32], most: int) -> NDArray[np.int64]:
+    """Returns the places of the `most` highest above 0. Among equal ones, such as lines that were read again, the newest."""
+    least = 0.0
+    if len(densities) > most:  # those above 0 are in the same order as their bits, and those below 0 as low
+        bits = np.array([find_least_of_most(densities.view(np.int32), most)], np.int32)
+        least = max(0.0, float(bits.view(np.float32)[0]))
     best = np.flatnonzero(densities > least)
     if least > 0.0:
         best = np.concatenate([best, np.flatnonzero(densities == least)[len(best) - most :]])
@@ -126,8 +135,8 @@ def _find_best(densities: NDArray[np.float64], most: int) -> NDArray[np.int64]:
 class ExcerptChoice:
     """The excerpts chosen so far and the values that they cover.
 
-    `weights` has one row per value. `header` gives the line that stands above the excerpts of a source; None
-    where they need no header.
+    `weights` has one row per value. `price_headers` returns the tokens of the line above the excerpts of each of these
+    sources; None if they need no header.
     """
 
     def __init__(
@@ -135,352 +144,376 @@ class ExcerptChoice:
         index: Index,
         weights: NDArray[np.float32],
         tokenizer: Tokenizer,
-        header: Callable[[int], str] | None = None,
+        price_headers: Callable[[Sequence[int]], Sequence[int]] | None = None,
     ) -> None:
-        self.order: list[int] = []  # the chosen excerpts, first chosen first
-        self.chosen: set[int] = set()
-        self.tokens = 0  # of the chosen excerpts and their headers
         self._index = index
+        self._counted = _Counted.of(index)
         self._tokenizer = tokenizer
-        self._header_of = header
-        # By value: its weight, and how far it is covered, 0 to 1. The arrays serve passes over all excerpts,
-        # the dictionaries the look at single ones: reading one element of an array is slow. They always
-        # agree.
-        self._weights = weights
+        self._price_headers = price_headers
+        # For each value: its weight, and how far it is covered, from 0 to 1.
+        self._weights = np.ascontiguousarray(weights, np.float32)
         self._covered = np.zeros(len(weights), np.float32)
-        self._weight_of: dict[int, float] = {}
-        self._level: dict[int, float] = {}
-        self._lack: dict[int, float] = {}  # the weight of what is not covered
-        # By excerpt, of those that were looked at: its tokens, its source, its values.
-        self._cost: dict[int, int] = {}
-        self._source: dict[int, int] = {}
-        self._values: dict[int, list[int]] = {}
-        self._with_parts: set[int] = set()  # of those, where the values are more than the index has
-        # By source: the tokens of its header, whether that is paid for, and its excerpts among the
-        # candidates.
-        self._header: dict[int, int] = {}
-        self._opened: set[int] = set()
-        self._siblings: dict[int, list[int]] = {}
-        # Candidates as (minus what one added per token when it was last looked at, excerpt). What one adds
-        # only falls while others are chosen, but for neighbours, which are put back; so a top that still
-        # holds is the best.
-        self._heap: list[tuple[float, int]] = []
-        self._worth: NDArray[np.float32] | None = None  # by excerpt, beside its values
-        self._allowed: NDArray[np.bool_] | None = None  # by excerpt, in `fill`
-        self._shown = ""  # a text in the view, in which no excerpt is quoted again
+        self._loop = open_greedy(self._weights, self._covered)
+        self._headed: set[int] = set()  # sources whose header was counted
+        self._worth: NDArray[np.float32] | None = None  # by excerpt, beyond its values
+        self._shown = ""  # a text in the view, which no excerpt repeats
+        self._shown_words: frozenset[str] = frozenset()
+
+    @property
+    def order(self) -> list[int]:
+        """The chosen excerpts, in the order of the choice."""
+        return self._loop.order
+
+    @property
+    def chosen(self) -> set[int]:
+        """The chosen excerpts."""
+        return set(self._loop.order)
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of the chosen excerpts and their headers."""
+        return self._loop.tokens
 
     def cover(self, ids: NDArray[np.int32], *, bare: bool = False) -> None:
-        """Count these values as present already; `bare` where they stand without the words around them.
+        """Counts these values as present already; with `bare`, without words around them.
 
-        Values that the conversation does not hold are passed over: the vocabulary may know more than its index.
+        Ignores values that the conversation does not hold, since the vocabulary may know more than its index.
         """
         ids = ids[ids < len(self._covered)]
-        self._covered[ids] = np.maximum(self._covered[ids], _BARE if bare else 1.0)
-        if self._weight_of:
-            self._look_up(np.array([value for value in ids.tolist() if value in self._weight_of], np.int64))
+        self._covered[ids] = np.maximum(self._covered[ids], BARE if bare else 1.0)
+        self._loop.notice(ids)
 
     def hide(self, text: str) -> None:
-        """Never choose what stands word for word in this text, which is in the view."""
-        self._shown = " ".join(text.split())
+        """Excludes excerpts that this text, which is in the view, holds word for word."""
+        words = text.split()
+        self._shown, self._shown_words = " ".join(words), frozenset(words)
 
     def take(self, excerpts: Sequence[int], budget: int) -> None:
-        """Choose these excerpts, in order, as long as the budget lasts."""
-        self._prepare(excerpts)
+        """Chooses these excerpts, in order, as long as the budget lasts."""
+        self._prepare(np.array(excerpts, np.int32))
         for number in excerpts:
-            if number in self.chosen or self._is_shown(number):
+            if self._loop.is_chosen(number) or self.is_shown(number):
                 continue
-            if self._price(number) <= budget - self.tokens:
-                self._choose(number)
+            if self._loop.price(number) <= budget - self.tokens:
+                self._loop.choose(number, self)
 
     def fill(self, allowed: NDArray[np.bool_], budget: int, worth: NDArray[np.float32] | None = None) -> None:
-        """Choose among the allowed excerpts what adds most per token, until the budget is used.
+        """Chooses the allowed excerpts that add most per token, until the budget is used up.
 
-        `worth` is what each excerpt is worth by itself, beside its values: a sentence says something without any. The
-        newest counts for up to twice as much as the oldest.
+        `worth` is the worth of each excerpt beyond its values, since a sentence says something even without any. The
+        newest excerpt counts up to twice as much as the oldest.
         """
         if worth is not None:
-            newer = np.arange(len(worth), dtype=np.float32) / np.float32(max(1, len(worth)))
-            worth = worth * (np.float32(1.0) + newer)
+            newer = np.arange(len(worth), dtype=np.float32)  # a single array, changed in place
+            newer /= np.float32(max(1, len(worth)))
+            newer += np.float32(1.0)
+            newer *= worth
+            worth = newer
         self._worth = worth
-        self._allowed = allowed
-        numbers = np.flatnonzero(allowed)
-        ceilings: NDArray[np.float64] | None = None
-        while budget - self.tokens > _LEAST_ROOM:
-            ceilings = self._gather(numbers, ceilings, budget - self.tokens)
-            before = len(self.order)
-            self._greedy(budget)
-            if len(self.order) == before:
+        self._loop.allow(allowed, worth, self._index.source_of, self._index.lengths)
+        candidates = _Candidates(allowed)
+        while budget - self.tokens > LEAST_ROOM:
+            self._gather(candidates, budget - self.tokens)
+            before = self.tokens
+            self._loop.run(budget, self)
+            if self.tokens == before:
                 return
 
     def refill(self, budget: int) -> None:
-        """Go on where `fill` stopped, with a larger budget and what it had gathered."""
-        self._greedy(budget)
+        """Continues where `fill` stopped, with a larger budget and the candidates that it had gathered."""
+        self._loop.run(budget, self)
 
     def drop_last(self) -> bool:
-        """Give up the excerpt that was chosen last; False when there is none."""
-        if not self.order:
+        """Gives up the excerpt that was chosen last; returns False if there is none."""
+        return self._loop.drop_last()
+
+    def plain_words(self, number: int) -> int:
+        """Returns the number of plain words in the excerpt, up to the number that matters to the loop."""
+        known = self._counted.plain.get(number)
+        if known is None:
+            known = self._counted.plain[number] = count_plain_words(self._index.excerpt(number), WORDS)
+        return known
+
+    def is_shown(self, number: int) -> bool:
+        """Returns True if the view shows the excerpt already, word for word."""
+        if not self._shown:
             return False
-        number = self.order.pop()
-        self.chosen.discard(number)
-        self.tokens -= self._cost[number]
-        return True
+        words = self._index.excerpt(number).split()
+        # All but the first and the last stand whole in a text that holds them: this rules out most at a glance.
+        return self._shown_words.issuperset(words[1:-1]) and " ".join(words) in self._shown
 
-    def _gather(
-        self, numbers: NDArray[np.int64], ceilings: NDArray[np.float64] | None, room: int
-    ) -> NDArray[np.float64]:
-        """Makes a heap of those of these excerpts that are worth looking at, with what each could add at most per token.
+    def prepare(self, number: int) -> None:
+        """Measures an excerpt that came to the top before it was measured."""
+        source = self._index.source_of.item(number)
+        if source not in self._headed:
+            self._price([source])
+        self._loop.add(self._counted.count_one(number, self._index, self._tokenizer))
 
-        Returns what each could add at most. `ceilings` is what an earlier call returned for the same excerpts: none can
-        add more than it could then, so that nearly all of them need no second look.
+    def _gather(self, candidates: _Candidates, room: int) -> None:
+        """Makes a heap of the promising candidates, with the most that each could add per token.
+
+        The figure from an earlier look is a ceiling, since no candidate can add more than it could then. So nearly all of
+        them need no second look.
         """
         most = max(_SMALLEST_POOL, room // 4)
-        if ceilings is None or len(numbers) <= _SECOND_LOOK * most:
-            gains = self._most_gain(numbers)
-            densities = self._per_token(numbers, gains)
-            best = _find_best(densities, most)
-            ceilings = densities
-        else:
+        ceilings, some = candidates.ceilings, candidates.numbers
+        cut = 0.0
+        if ceilings is not None and candidates.count > _SECOND_LOOK * most:
             cut = float(np.partition(ceilings, -_SECOND_LOOK * most)[-_SECOND_LOOK * most])
-            some = np.flatnonzero(ceilings >= cut)
-            gains = self._most_gain(numbers[some])
-            densities = self._per_token(numbers[some], gains)
-            best = _find_best(densities, most)
-            if len(best) < most or densities[best].min() <= cut:  # one that was left out might be as good
-                return self._gather(numbers, None, room)
-            numbers = numbers[some]
-        gain_of = dict(zip(numbers[best].tolist(), gains[best].tolist(), strict=True))
-        pool = [number for number in gain_of if number not in self.chosen]
+            places = np.flatnonzero(ceilings >= cut)
+            some = places.astype(np.int32) if some is None else some[places]
+        densities = self._per_token(candidates.allowed, some)
+        best = _find_best(densities, most)
+        if cut and (
+            len(best) < most or densities[best].min() <= cut
+        ):  # one that was left out might be as good
+            candidates.ceilings = None
+            self._gather(candidates, room)
+            return
+        if not cut:
+            candidates.ceilings = densities
+        pool = best.astype(np.int32) if some is None else some[best]
         self._prepare(pool)
-        self._siblings = {}
-        for number in pool:
-            self._siblings.setdefault(self._source[number], []).append(number)
-        self._heap = [
-            (-self._density(n) if n in self._with_parts else -gain_of[n] / self._price(n), n) for n in pool
-        ]
-        heapq.heapify(self._heap)
-        return ceilings
+        self._loop.begin(pool, self._most_gain(pool), self)
 
-    def _per_token(self, numbers: NDArray[np.int64], gains: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Returns what each of these excerpts could add per token; `gains` is what it could add by its values."""
-        if self._worth is not None:
-            gains += self._worth[numbers]
-        tokens = self._index.lengths[numbers] * np.float32(1 / _CHARACTERS_PER_TOKEN)
-        densities: NDArray[np.float64] = gains / (tokens + np.float32(2.0))
+    def _per_token(
+        self, allowed: NDArray[np.bool_], numbers: NDArray[np.int32] | None
+    ) -> NDArray[np.float32]:
+        """Returns what each of these excerpts could add per token; without numbers, for all, below 0 if not allowed."""
+        densities = self._most_gain(allowed if numbers is None else numbers)
+        lengths = self._index.lengths
+        for start in range(0, len(densities), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            tokens = (lengths[part] if numbers is None else lengths[numbers[part]]) * np.float32(
+                1 / _CHARACTERS_PER_TOKEN
+            )
+            densities[part] /= tokens + np.float32(2.0)
+        if numbers is None:
+            densities[~allowed] = -1.0
         return densities
 
-    def _most_gain(self, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Returns for each of these excerpts the sum of what its values lack, as if all of them stood beside plain words."""
+    def _most_gain(self, excerpts: NDArray[np.int32] | NDArray[np.bool_]) -> NDArray[np.float32]:
+        """Returns what each of these excerpts could add: the uncovered weight of its values, and its own worth.
+
+        Counts values as if they had plain words beside them. `excerpts` are numbers, or flags for all excerpts.
+        """
         index = self._index
-        still_open = self._weights * (1.0 - self._covered)
-        gains = np.zeros(len(numbers), np.float32)
-        if 2 * len(numbers) > len(
-            index.lengths
-        ):  # most of them: all rows of `ids` in their order, and no others
-            filled = np.flatnonzero(np.diff(index.starts))
-            sums = np.zeros(len(index.lengths), np.float32)
-            if len(filled):
-                sums[filled] = np.add.reduceat(still_open.take(index.ids), index.starts[filled])
-            np.take(sums, numbers, out=gains)
-            return gains
-        filled = np.flatnonzero(index.starts[numbers + 1] > index.starts[numbers])
+        gains = np.zeros(len(excerpts), np.float32)
+        if not sum_lacks(index.starts, index.ids, self._weights, self._covered, excerpts, gains):
+            self._sum_lacks(excerpts, gains)
+        if self._worth is not None:
+            gains += self._worth if excerpts.dtype == np.bool_ else self._worth[excerpts]
+        return gains
+
+    def _sum_lacks(self, excerpts: NDArray[np.int32] | NDArray[np.bool_], sums: NDArray[np.float32]) -> None:
+        """Does what `compiled.sum_lacks` does, if the core is missing."""
+        index = self._index
+        still_open = 1.0 - self._covered
+        still_open *= self._weights
+        if excerpts.dtype == np.bool_:  # most excerpts: read all rows of `ids` in order
+            for begin, after in split_runs(index.starts):
+                edges = index.starts[begin : after + 1]
+                filled = np.flatnonzero(np.diff(edges))
+                if len(filled):
+                    weights = still_open.take(index.ids[edges[0] : edges[-1]])
+                    sums[begin + filled] = np.add.reduceat(weights, edges[filled] - edges[0])
+            sums[~excerpts] = 0.0
+            return
+        filled = np.flatnonzero(index.starts[excerpts + 1] > index.starts[excerpts])
         for start in range(0, len(filled), _AT_ONCE):
             some = filled[start : start + _AT_ONCE]
-            first = index.starts[numbers[some]]
-            sizes = index.starts[numbers[some] + 1] - first
+            first = index.starts[excerpts[some]]
+            sizes = index.starts[excerpts[some] + 1] - first
             ends = np.cumsum(sizes)
             # The runs of `ids` that belong to these excerpts, one after the other; `reduceat` adds up each of them.
             rows = np.arange(ends[-1]) + np.repeat(first - (ends - sizes), sizes)
-            weights = still_open.take(index.ids[rows], mode="clip")  # no check: quicker
-            gains[some] = np.add.reduceat(weights, ends - sizes)
-        return gains
+            weights = still_open.take(index.ids[rows], mode="clip")  # faster, without a check of bounds
+            sums[some] = np.add.reduceat(weights, ends - sizes)
 
-    def _prepare(self, pool: Sequence[int]) -> None:
-        """Exact costs of these excerpts and of their headers, each counted once."""
-        index = self._index
-        fresh = [number for number in pool if number not in self._cost]
-        if not fresh:
+    def _prepare(self, pool: NDArray[np.int32]) -> None:
+        """Measures the exact cost of these excerpts and their headers, each once."""
+        numbers = np.frombuffer(self._loop.missing(pool), np.int32)
+        if not len(numbers):
             return
-        unseen = [number for number in fresh if number not in index.costs]
-        texts = list(map(index.excerpt, unseen))
-        index.costs.update(zip(unseen, self._tokenizer.count_many(texts), strict=True))
-        index.path_parts.update(zip(unseen, parts_of_paths(texts), strict=True))
-        costs = [index.costs[number] for number in fresh]
-        some = np.array(fresh)
-        sources = index.source_of[some].tolist()
-        starts, ends = index.starts[some], index.starts[some + 1]
-        # The values of all of them one after the other, in one list: a slice of it costs less than one of an array.
-        sizes = ends - starts
-        after = np.cumsum(sizes)
-        values = index.ids[np.arange(int(after[-1])) + np.repeat(starts - (after - sizes), sizes)].tolist()
-        # A path tells its folders and its end as well: who quotes it need not quote those.
-        parts = index.vocabulary.numbers_of_each([index.path_parts[number] for number in fresh])
-        known = len(self._covered)
-        first = 0
-        for number, cost, source, end, more in zip(fresh, costs, sources, after.tolist(), parts, strict=True):
-            self._cost[number] = cost + 1
-            self._source[number] = source
-            own = values[first:end]
-            if more:
-                own = list(dict.fromkeys([*own, *(part for part in more if part < known)]))
-                self._with_parts.add(number)
-            self._values[number] = own
-            first = end
-        met = set().union(*[self._values[number] for number in fresh])
-        # One by one: a set less the keys of a dictionary looks at all of the keys.
-        self._look_up(np.array(sorted(value for value in met if value not in self._weight_of), np.int64))
-        unknown = sorted({source for source in sources if source not in self._header})
-        if self._header_of is None:
-            self._header.update(dict.fromkeys(unknown, 0))
+        self._price(self._index.source_of[numbers].tolist())
+        self._loop.add(self._counted.count(numbers, self._index, self._tokenizer))
+
+    def _price(self, sources: Sequence[int]) -> None:
+        """Measures the headers of those of these sources that were not measured yet."""
+        unknown = sorted({*sources} - self._headed)
+        if not unknown:
             return
-        headers = {source: self._header_of(source) for source in unknown}
-        new = sorted({header for header in headers.values() if header not in index.heading_costs})
-        index.heading_costs.update(zip(new, self._tokenizer.count_many(new), strict=True))
-        self._header.update((source, index.heading_costs[header] + 1) for source, header in headers.items())
+        self._headed.update(unknown)
+        headers = [0] * len(unknown) if self._price_headers is None else self._price_headers(unknown)
+        for source, tokens in zip(unknown, headers, strict=True):
+            self._loop.set_header(source, tokens)
 
-    def _look_up(self, values: NDArray[np.int64]) -> None:
-        """Take these values over from the arrays."""
-        numbers, weights, levels = (
-            values.tolist(),
-            self._weights[values].tolist(),
-            self._covered[values].tolist(),
+
+_FOR_GOOD = (1 << 31) - 1  # nothing is left to look up
+
+
+class _Candidates:
+    """The excerpts that may be chosen, and what each could add per token at the last look at all of them."""
+
+    def __init__(self, allowed: NDArray[np.bool_]) -> None:
+        self.allowed = allowed
+        self.count = int(np.count_nonzero(allowed))
+        few = 2 * self.count <= len(allowed)
+        self.numbers = np.flatnonzero(allowed).astype(np.int32) if few else None
+        """The allowed excerpts, if they are few; otherwise all are scanned in order."""
+        self.ceilings: NDArray[np.float32] | None = None
+        """Row by row with the numbers, or with all excerpts."""
+
+
+class _Paths(msgspec.Struct, frozen=True, gc=False):
+    """The paths of an excerpt. A path also tells its folders and its end, which then need no quote of their own."""
+
+    number: int
+    parts: list[str]
+    missing: Sequence[str] = ()  # the parts that are not values
+
+
+class _Counted:
+    """Measures excerpts of one index, each once.
+
+    An index only grows, so the measurements for one compaction hold for the next. The exception is a part of a path that
+    has become a value of the conversation since.
+    """
+
+    def __init__(self) -> None:
+        self._row_of: dict[int, int] = {}  # by excerpt
+        # One row per measured excerpt: its tokens, whether its paths have parts that are values, its plain words, if
+        # known, and the stretch of `_values` with its values.
+        self._costs = np.zeros(0, np.int32)
+        self._with_parts = np.zeros(0, np.bool_)
+        self._plain = np.zeros(0, np.int8)
+        self._first = np.zeros(0, np.int64)
+        self._sizes = np.zeros(0, np.int64)
+        self._values = np.zeros(0, np.int32)
+        # For rows with paths: the parts of these, and the number of the index's sources when they were last looked up.
+        self._paths: dict[int, _Paths] = {}
+        self._looked = np.zeros(0, np.int32)
+        self._number_of: dict[str, int] = {}  # of parts that are values
+        self.plain: dict[int, int] = {}  # by excerpt: plain words that were counted one by one
+
+    @classmethod
+    def of(cls, index: Index) -> _Counted:
+        """Returns the measurements for this index, up to date with its values."""
+        counted: _Counted = index.counted or cls()
+        index.counted = counted
+        return counted
+
+    def count(self, numbers: NDArray[np.int32], index: Index, tokenizer: Tokenizer) -> CountedExcerpts:
+        """Returns the rows of these excerpts."""
+        wanted = numbers.tolist()
+        known = [*map(self._row_of.get, wanted)]
+        if None in known:
+            unseen = [number for number, row in zip(wanted, known, strict=True) if row is None]
+            self._add(unseen, index, tokenizer)
+            known = [*map(self._row_of.get, wanted)]
+        rows = np.array(known, np.int32)
+        self._look_again(rows[self._looked[rows] < len(index.sources)], index)
+        sizes = self._sizes[rows]
+        ends = np.cumsum(sizes)
+        # The values of all of them, one excerpt after the other.
+        values = self._values[np.arange(int(ends[-1])) + np.repeat(self._first[rows] - (ends - sizes), sizes)]
+        return CountedExcerpts(
+            numbers,
+            index.source_of[numbers],
+            self._costs[rows],
+            ends,
+            values,
+            self._with_parts[rows],
+            self._plain[rows],
         )
-        self._weight_of.update(zip(numbers, weights, strict=True))
-        self._level.update(zip(numbers, levels, strict=True))
-        self._lack.update(
-            zip(
-                numbers,
-                [weight * (1.0 - level) for weight, level in zip(weights, levels, strict=True)],
-                strict=True,
-            )
+
+    def count_one(self, number: int, index: Index, tokenizer: Tokenizer) -> CountedExcerpts:
+        """Returns the row of this excerpt, as `count` does, but without looking for any others."""
+        row = self._row_of.get(number)
+        if row is None:
+            self._add([number], index, tokenizer)
+            row = self._row_of[number]
+        if self._looked.item(row) < len(index.sources):
+            self._look_again(np.array([row], np.int32), index)
+        first, own = self._first.item(row), slice(row, row + 1)
+        return CountedExcerpts(
+            np.array([number], np.int32),
+            index.source_of[number : number + 1],
+            self._costs[own],
+            self._sizes[own],
+            self._values[first : first + self._sizes.item(row)],
+            self._with_parts[own],
+            self._plain[own],
         )
 
-    def _greedy(self, budget: int) -> None:
-        """Choose from the heap until the budget is used or nothing adds anything."""
-        heap, chosen, put_back = self._heap, self.chosen, []
-        while heap and budget - self.tokens > _LEAST_ROOM:
-            _, number = heapq.heappop(heap)
-            if number in chosen:
-                continue
-            if number not in self._cost:
-                self._prepare([number])
-            density = self._density(number)
-            if density <= _NOTHING:
-                continue
-            if heap and -density > heap[0][0]:
-                heapq.heappush(heap, (-density, number))
-                continue
-            if self._price(number) > budget - self.tokens:
-                put_back.append((-density, number))
-                continue
-            if self._is_shown(number):
-                continue
-            self._choose_from_heap(number)
-        for entry in put_back:
-            heapq.heappush(heap, entry)
+    def _add(self, unseen: Sequence[int], index: Index, tokenizer: Tokenizer) -> None:
+        """Adds rows for excerpts that were not measured before."""
+        texts, numbers = index.quote_each(unseen), np.array(unseen, np.int32)
+        row = len(self._costs)
+        self._row_of.update(zip(unseen, range(row, row + len(unseen)), strict=True))
+        costs = np.array(tokenizer.count_many(texts), np.int32)
+        costs += np.int32(1)  # its line break
+        self._costs = append_rows(self._costs, [costs])
+        self._plain = append_rows(self._plain, [np.array(count_known_words(texts, WORDS), np.int8)])
+        self._with_parts = append_rows(self._with_parts, [np.zeros(len(numbers), np.bool_)])
+        self._looked = append_rows(self._looked, [np.full(len(numbers), _FOR_GOOD, np.int32)])
+        starts = index.starts[numbers]
+        sizes = (index.starts[numbers + 1] - starts).astype(np.int64)
+        ends = np.cumsum(sizes)
+        values = index.ids[np.arange(int(ends[-1])) + np.repeat(starts - (ends - sizes), sizes)]
+        self._first = append_rows(self._first, [len(self._values) + ends - sizes])
+        self._sizes = append_rows(self._sizes, [sizes])
+        self._values = append_rows(self._values, [values])
+        named = enumerate(zip(unseen, find_path_parts(texts), strict=True), start=row)
+        paths = {place: one for place, one in named if one[1]}
+        self._look_up(set().union(*[parts for _, parts in paths.values()]), index)
+        self._join_parts(paths, index)
 
-    def _is_shown(self, number: int) -> bool:
-        return bool(self._shown) and " ".join(self._index.excerpt(number).split()) in self._shown
+    def _look_again(self, rows: NDArray[np.int32], index: Index) -> None:
+        """Adds the parts of paths that have become values of the index since the last look at these rows."""
+        some = rows.tolist()
+        if not some:
+            return
+        found = self._look_up(set().union(*[self._paths[row].missing for row in some]), index)
+        self._looked[rows] = len(index.sources)
+        if found:
+            again = [(row, one) for row in some if not found.isdisjoint((one := self._paths[row]).missing)]
+            self._join_parts({row: (one.number, one.parts) for row, one in again}, index)
 
-    def _choose_from_heap(self, number: int) -> None:
-        """Choose, and put those back that this made worth more: neighbours, and others under the same header."""
-        source = self._source[number]
-        again = self._siblings.get(source, [])
-        if source in self._opened:
-            again = [n for n in (number - 1, number + 1) if self._source.get(n) == source]
-        words = self._choose(number)
-        for other in again:
-            if other not in self.chosen:
-                heapq.heappush(self._heap, (-self._density(other), other))
-        if words < _WORDS:
-            self._offer_words(number, words)
+    def _look_up(self, parts: set[str], index: Index) -> set[str]:
+        """Remembers the numbers of those parts that are values of the index, and returns these parts."""
+        found = index.find_named(parts)
+        self._number_of.update(found)
+        return set(found)
 
-    def _offer_words(self, number: int, words: int) -> None:
-        """Put those beside a bare excerpt on the heap that would give it words and were not looked at yet.
+    def _join_parts(self, paths: Mapping[int, tuple[int, list[str]]], index: Index) -> None:
+        """Appends to the values of each of these rows the parts of its paths that are values, too, each once.
 
-        A comment above a line of code seldom has a value of its own, so that it is not among the candidates. What it
-        costs is counted only if it comes to the top.
+        For each row, `paths` has the excerpt and the parts.
         """
-        index, source, allowed = self._index, self._source[number], self._allowed
-        lack = sum([self._lack[value] for value in self._values[number]])
-        for other in (number - 1, number + 1):
-            if other in self._cost or allowed is None or not 0 <= other < len(allowed) or not allowed[other]:
-                continue
-            if index.source_of[other] == source and words + self._plain_words(other) >= _WORDS:
-                least = 1.0 + float(index.lengths[other]) / _MOST_CHARACTERS_PER_TOKEN
-                heapq.heappush(self._heap, (-lack / least, other))
-
-    def _choose(self, number: int) -> int:
-        """Choose this excerpt; returns the plain words around it."""
-        self.tokens += self._price(number)
-        self._opened.add(self._source[number])
-        self.chosen.add(number)
-        self.order.append(number)
-        words = self._words_around(number)
-        self._raise(number, 1.0 if words >= _WORDS else _BARE)
-        for other in self._find_chosen_beside(number):
-            if self._words_around(other) >= _WORDS:
-                self._raise(other, 1.0)
-        return words
-
-    def _raise(self, number: int, level: float) -> None:
-        """Count the values of this excerpt as covered so far, where they are not further already."""
-        levels = self._level
-        for value in self._values[number]:
-            if level > levels[value]:
-                levels[value] = self._covered[value] = level
-                self._lack[value] = self._weight_of[value] * (1.0 - level)
-
-    def _price(self, number: int) -> int:
-        source = self._source[number]
-        return self._cost[number] + (0 if source in self._opened else self._header[source])
-
-    def _density(self, number: int) -> float:
-        """Returns the weight that the excerpt would add per token now.
-
-        Asked thousands of times for one handoff, so it looks beside and prices without calls.
-        """
-        lacks, source = self._lack, self._source[number]
-        own = self._index.plain.get(number)
-        if own is None:
-            own = self._plain_words(number)
-        beside = self._find_chosen_beside(number)
-        full = 1.0
-        if own < _WORDS and own + sum(map(self._plain_words, beside)) < _WORDS:
-            full = _BARE
-        gain = 0.0 if self._worth is None else float(self._worth[number])
-        if full == 1.0:
-            for value in self._values[number]:
-                gain += lacks[value]
-        else:
-            for value in self._values[number]:
-                level = self._level[value]
-                if level < full:
-                    gain += self._weight_of[value] * (full - level)
-        if beside and own:
-            for other in beside:
-                if self._words_around(other) < _WORDS <= self._plain_words(other) + own:
-                    gain += sum([lacks[value] for value in self._values[other]])
-        cost = self._cost[number]
-        return gain / (cost if source in self._opened else cost + self._header[source])
-
-    def _words_around(self, number: int) -> int:
-        """Plain words in the excerpt and in those beside it that are chosen."""
-        words = self._plain_words(number)
-        if words < _WORDS:
-            words += sum(map(self._plain_words, self._find_chosen_beside(number)))
-        return words
-
-    def _plain_words(self, number: int) -> int:
-        known = self._index.plain.get(number)
-        if known is None:
-            known = self._index.plain[number] = plain_words(self._index.excerpt(number), _WORDS)
-        return known
-
-    def _find_chosen_beside(self, number: int) -> list[int]:
-        """Returns the excerpts just before and after in the same source, where they are chosen."""
-        chosen, source = self.chosen, self._source
-        before, after = number - 1, number + 1
-        beside = [before] if before in chosen and source[before] == source[number] else []
-        if after in chosen and source[after] == source[number]:
-            beside.append(after)
-        return beside
+        if not paths:
+            return
+        numbers = np.array([number for number, _ in paths.values()], np.int64)
+        starts, ends = index.starts[numbers].tolist(), index.starts[numbers + 1].tolist()
+        joined: list[int] = []  # the values of the rows below, one row after the other
+        rows: list[int] = []
+        sizes: list[int] = []
+        lacking: list[bool] = []
+        number_of, ids = self._number_of, index.ids
+        for (row, (number, parts)), start, end in zip(paths.items(), starts, ends, strict=True):
+            missing = [part for part in parts if part not in number_of]
+            if len(missing) < len(parts):
+                more = [number_of[part] for part in parts if part in number_of]
+                own = dict.fromkeys(ids[start:end].tolist() + more)
+                joined += own
+                rows.append(row)
+                sizes.append(len(own))
+            lacking.append(bool(missing))
+            if missing:  # otherwise nobody looks again
+                self._paths[row] = _Paths(number, parts, missing)
+        self._looked[list(paths)] = np.where(lacking, len(index.sources), _FOR_GOOD)
+        if rows:
+            self._first[rows] = len(self._values) + np.cumsum([0, *sizes[:-1]])
+            self._sizes[rows] = sizes
+            self._with_parts[rows] = True
+            self._values = append_rows(self._values, [np.array(joined, np.int32)])

@@ -25,7 +25,11 @@ __all__ = ["find_constraints", "is_constraint", "is_lasting", "sentences", "with
 # The long ones are compiled at their first use: that takes 40 ms, which a start of the program need not spend.
 _compile = cache(re.compile)
 
-_SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’)\]*_`]*\s+|(?<=[。！？])|\n+")
+# It begins with one of few characters, so that `re` skips all others; a line break is not the end of what is said. Nor is
+# a mark within code: "the `# service=...` line".
+_SENTENCE_END = re.compile(
+    r"([.!?。！？\n])(?:(?<=[.!?])(?!`\s+[a-z])[\"'”’)\]*_`]*\s+|(?<=[。！？])|(?<=\n)\n*)"
+)
 _FENCED = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _LONG_MESSAGE = 4_000
 _SHORTEST_SENTENCE, _LONGEST_SENTENCE = 5, 300
@@ -46,10 +50,11 @@ _OPENING = re.compile(
     r"remember|note|"
     r"important(?:ly)?|warning|caution|rules?|reminder|otherwise|instead|actually|for now|in general|"
     r"generally|"
-    r"by default|by the way|btw|basically|in addition|additionally|finally|first|bitte|auch|aber|und|"
+    r"by default|by the way|btw|basically|in addition|additionally|finally|first|bitte|auch|aber|und|y|pero|además|también|et|mais|aussi|mas|também|ma|anche|и|но|также|"
     r"s[’']il (?:te|vous) pla[iî]t|merci de|svp|por favor|per favore|alsjeblieft|graag|пожалуйста|також|"
     r"proszę|"
-    r"lütfen|tolong|mohon|xin|vui lòng)(?=[\s,:!.]|$)[\s,:!.]*)+|(?:(?:请|請|拜托|麻烦|麻煩)[\s，：]*)+",
+    r"lütfen|tolong|mohon|tapi|tetapi|dan|xin|vui lòng|nhưng|maar|men|e|ama|لكن|ولكن|من فضلك|رجاءً?|لو سمحت|"
+    r"لطفاً?|اما|و)(?=[\s,:!.]|$)[\s,:!.]*)+|(?:(?:请|請|拜托|麻烦|麻煩)[\s，：]*)+",
     re.IGNORECASE,
 )
 
@@ -238,7 +243,8 @@ _BEGINNINGS = (
     r"pas de (?!problème|souci|panique|chance|réponse|nouvelles?\b)\S+|aucune? (?:nouvelle?|modification|"
     r"changement)\b|(?:no|nunca|jamás)(?: (?:me|te|lo|la|los|las|le|les|se))? (?!sabes|tienes|puedes|eres|"
     r"entiendes|quieres|crees|has\b|ves\b|es\b|estás|haces|gracias|más|mas\b|pues|antes|otras|unas|las\b|"
-    r"mis)[a-záéíóúñ]{2,}(?:es|as|áis|éis)\b|(?:no|nunca|jamás) (?:use|utilice|cambie|modifique|toque|"
+    r"mis)[a-záéíóúñ]{2,}(?:es|as|áis|éis)\b|(?:no|nunca|jamás) (?:(?:me|nos|lo|la|los|las|le|les|se) )?(?:llame|"
+    r"moleste|contacte|mande|pida|pregunte|reembolse|devuelva|cierre|use|utilice|cambie|modifique|toque|"
     r"borre|elimine|haga|olvide|envíe|escriba|agregue|añada|incluya|cancele|cobre|suba|ejecute|cree|rompa|"
     r"instale|publique|comparta|actualice)n?\b|(?:usa|utiliza|usad|mantén|mantenga|asegúrate|asegúrese|"
     r"evita|evite|deja|deje|respeta|respete|recuerda|recuerde|prefiere|responde|responda|conserva|"
@@ -259,17 +265,17 @@ _BEGINNINGS = (
     r"precisa|precisam|tem que)\b|é (?:proibido|obrigatório|necessário)\b|a partir de agora|"
     r"de agora em diante|não (?:deve|devem|se deve|é permitido)|antes de cada|toda vez que (?!eu)|"
     r"non (?:mai |lo |la |li |le )?[a-zà-ù]{2,}(?:are|ere|ire|arlo|arla|erlo)\b(?! (?:problem|dubbi))|"
-    r"non [a-zà-ù]{2,}(?:ate|ete|ite)\b|(?:usate|mantieni|mantenete|evita(?:te)?|assicurati|assicuratevi|"
+    r"non [a-zà-ù]{2,}(?:ate|ete|ite)(?:mi|ci|lo|la|li|le)?\b|(?:usate|mantieni|mantenete|evita(?:te)?|assicurati|assicuratevi|"
     r"lascia(?:te)?|rispetta(?:te)?|ricorda(?:ti)?|preferisci|rispondi|rispondete|segui le|attieniti)\b|"
     r"[a-zà-ù]+(?:a|i|are|ere|ire|ate|ete|ite) (?:\S+ ){0,2}(?:sempre|solo|soltanto|solamente|"
     r"prima di ogni)\b|(?:mai|sempre|solo) [a-zà-ù]+(?:are|ere|ire)\b|(?:devi|dovete|non (?:devi|dovete|"
     r"puoi|si (?:deve|può)))\b|bisogna|è (?:vietato|obbligatorio|importante)|d[’']ora in poi|vietato|"
     r"(?:gebruik|houd|hou|zorg|laat|vermijd|respecteer|antwoord|onthoud|blijf bij)\b|(?:raak|verander|"
-    r"wijzig|schrijf|verwijder|voeg|controleer|vergeet|test|draai|maak|commit|push|doe|pas|vraag|zet|geef|"
+    r"wijzig|schrijf|verwijder|annuleer|bel|stuur|voeg|controleer|vergeet|test|draai|maak|commit|push|doe|pas|vraag|zet|geef|"
     r"stuur)\b.*\b(?:nooit|niet|geen|altijd|alleen|steeds|voortaan|eerst|bij elke|voor elke|na elke)\b|"
     r"(?:je|u|jij|jullie) (?:moet|moeten|mag|mogen|dient|hoort)\b|(?:nooit|altijd|alleen|voortaan|"
     r"vanaf nu)\b.*|geen (?:nieuwe|extra|emoji)\b|(?:använd|undvik|behåll|se till|följ|brug|undgå|sørg for|"
-    r"unngå|bruk|behold)\b|(?:ändra|rör|ta|lägg|skriv|radera|kör|ændr|rør|slet|endre|kjør)\b.*\b(?:aldrig|"
+    r"unngå|bruk|behold)\b|(?:ändra|rör|ta|lägg|skriv|radera|kör|svara|avboka|ring|skicka|ændr|rør|slet|svar|send|endre|kjør)\b.*\b(?:aldrig|"
     r"inte|bara|alltid|endast|aldri|ikke|altid|kun|bare|innan varje|før hver)\b|du (?:måste|får inte|"
     r"får bara|ska|skal|må (?:ikke|aldrig|kun|bare)|bør)\b|(?:никогда |больше |ни в коем случае |ніколи |"
     r"більше )?не [а-яёіїєґ]+(?:й|йте|ь|ьте|(?<!л)и|(?<!л)ите|іть)(?:ся|сь)?(?:$|[\s.!,])|(?:всегда|только|"
@@ -290,9 +296,15 @@ _BEGINNINGS = (
     r".*m[ae]lı(?:sın|sınız)$|.*m[ae]li(?:sin|siniz)$|.*(?:kullan|değiştir|dokun|sil)m[ae](?:yın|yin)?$|"
     r"(?:đừng|không được|tuyệt đối không|luôn(?: luôn)?|hãy luôn|hãy chỉ|chỉ được|phải|bạn phải|"
     r"bạn không được|từ (?:nay|giờ))\b|(?:jangan|selalu|pastikan|hindari|gunakan|anda harus|kamu harus|"
-    r"dilarang|mulai sekarang|tidak boleh)\b|(?:لا ت|يجب|ممنوع|دائما|دائمًا|استخدم|تأكد|تجنب|احرص|من الآن|"
-    r"عليك)|(?:אל ת|תמיד|אסור|חובה|השתמש|הקפד|אתה חייב|מעכשיו)|(?:हमेशा|कभी भी|कभी|केवल|आपको).*(?:करें|करो|"
-    r"करना|कीजिए|चाहिए|रखें|मत|न )"
+    r"dilarang|mulai sekarang|tidak boleh)\b|[وف]?(?:لا ت(?!وجد|عمل|زال|ظهر|فتح|كفي|بدو|صل|هم|قلق)|يجب|ممنوع|دائما|دائمًا|استخدم|تأكد|تجنب|احرص|من الآن|"
+    r"عليك)|(?:.*\s)?ن(?:کن|زن|ده|فرست|نویس|گذار|خوان)(?:ید)?$|(?:همیشه|هرگز|حتما|فقط) .*(?:کن|ده|نویس|گو|باش)(?:ید)?$|"
+    r"อย่า(?!ง)|ห้าม|.*(?:เสมอ|เท่านั้น)$|(?:ποτέ )?μην? (?!ανησυχ)[α-ωά-ώ]+|(?:πάντα|ποτέ|μόνο) (?!δεν)[α-ωά-ώ]+|"
+    r"(?:älä|älkää)\b(?! huoli)|[a-zäö]+(?:a|ä|e|i|o|u|y) aina\b|ne (?:\S+ ){0,2}[a-záéíóöőúüű]+(?:j|d|jon|jen|jatok|jetek)\b|"
+    r"(?:mindig|soha|csak) .*(?:j|d|jon|jen|jatok|jetek)$|nu (?:mă |îl |o |le )?(?:atinge|modifica|[sș]terge|schimba|folosi|"
+    r"trimite|suna|rula|ad[aă]uga|crea|instala|anula|publica|uita)(?:[tț]i)?\b|[a-zăâîșț]+(?:e|ă|i) (?:mereu|întotdeauna)\b|"
+    r"[а-яё]+ (?:указывай|пиши|показывай|называй|считай)(?:те)?\b|(?:.* )?(?:olmadan|sormadan|hiçbir)\b.*m[ae](?:yın|yin)?$|"
+    r"ו?(?:אל ת|תמיד|אסור|חובה|השתמש|הקפד|אתה חייב|מעכשיו)|(?:हमेशा|कभी भी|कभी|केवल|आपको).*(?:करें|करो|"
+    r"करना|कीजिए|चाहिए|रखें|देना|लिखना|रखना|मत|न )"
 )
 _ANYWHERE = re.compile(
     r"(?<!ich )\b(?:darf|dürfen|muss|müssen|soll|sollen) (?:\S+ ){0,4}(?:nicht|nie|niemals|nur|immer|stets|"
@@ -324,14 +336,14 @@ _HAN = (
     r"(?<!要)不要(?!紧|緊|了$)|切勿|请勿|請勿|勿(?:修|改|动|删|用)|严禁|嚴禁|禁止(?!访问|訪問|された|されて)|不得(?!不|已)|(?:务|務)必|必(?:须|須)(?!的$)|"
     r"一律|绝(?:不|对不)(?:要|能|可|得)|絕不(?:要|能|可)|千万(?:不|别)|只(?:能|允许|可以|准|許)|不(?:允许|准|許)|不能(?:修改|使用|改|动|删|碰|提交|用|"
     r"更改|超)|"
-    r"^别(?:改|动|碰|删|用|忘|再)|(?:请|請)(?:始终|總是|总是|使用|用|保持|确保|確保|只|每次|先|一直)|(?:始终|總是|总是|永远|一直)(?:要|用|使用|保持|先|不要)|"
+    r"^别(?:改|动|碰|删|用|忘|再)|^(?:记得|記得|注意(?!到|力))|(?:时候?|時候?)(?:请|要)?注意|之?前(?:都|请|要|必须)?先(?!前|生|后)|(?:请|請)(?:始终|總是|总是|使用|用|保持|确保|確保|只|每次|先|一直)|(?:始终|總是|总是|永远|一直)(?:要|用|使用|保持|先|不要)|"
     r"以后(?:都|请|每|不)|从现在(?:开始|起)|從現在|今后|(?:所有|全部|一切).{0,12}都(?:要|用|必)|每次.{0,12}(?:都要|都请|必须|先|前|后)|^(?:确保|確保|"
     r"保持|避免|尽量|儘量)|^(?:只|仅)(?:修改|使用|改|用|编辑|允许)"
     r"|(?:し|さ|せ|え|か|ら|わ|ば|た|ま|が|な|み|び|ぎ|き|ち|り|れ|け)ないで(?:ください|下さい|ね|くれ|$|。)|ては(?:いけ|なら|だめ|ダメ|駄目)|"
     r"(?:必ず|常に|毎回|今後|以降|絶対に|いつも|原則).{0,40}(?:てください|て下さい|こと|ないで|せよ|ように|て$|ろ$|な$)|"
-    r"(?:のみ|だけ).{0,12}(?:てください|て下さい|こと|すること)|(?:する|しない|いる|おく|書く|使う|守る|行う|ない)こと(?:$|。)|(?:ない|る)ようにして(?:ください|"
+    r"(?:のみ|だけ).{0,12}(?:てください|て下さい|こと|すること)|(?:する|しない|いる|おく|書く|使う|守る|行う|ない)こと(?:$|。)|避けて(?:ください|下さい)|(?:ない|る)ようにして(?:ください|"
     r"$|。)|"
-    r"なければ(?:なら|いけ)|禁止(?:です|する|$|。)"
+    r"で(?:答え|回答し|返事し|書い|話し)て(?:ください|下さい|くれ|ほしい)|なければ(?:なら|いけ)|禁止(?:です|する|$|。)"
     r"|지 ?(?:마(?:세요|십시오|라|시오|요)?|말(?:아|것|고|라))|(?:절대|항상|반드시|언제나|꼭|앞으로|매번).{0,40}(?:세요|십시오|시오|해 ?줘|하라|해라|해야|"
     r"할 것|주세요|마|말)|"
     r"만 (?:사용|수정|변경|편집|써).{0,12}(?:세요|십시오|해 ?줘|하라|것|주세요)|(?:해야|어야|아야|면 안) ?(?:합니다|한다|해요|돼요|됩니다|된다|함)|"
@@ -421,9 +433,21 @@ def is_lasting(sentence: str) -> bool:
 
 def sentences(text: str) -> list[str]:
     """Returns the sentences of a text; of a long one those at its start and its end."""
-    if len(text) > _LONG_MESSAGE:
-        text = text[: _LONG_MESSAGE // 2] + "\n" + text[-_LONG_MESSAGE // 2 :]
-    return [sentence.strip() for sentence in _SENTENCE_END.split(text) if sentence.strip()]
+    pieces = _split_sentences(text if len(text) <= _LONG_MESSAGE else text[: _LONG_MESSAGE // 2 + 1])
+    if len(text) > _LONG_MESSAGE:  # what is cut there is no sentence
+        rest = _split_sentences(text[-_LONG_MESSAGE // 2 - 1 :])
+        pieces = [*(pieces[:-1] or pieces), *(rest[1:] or rest)]
+    return [said for piece in pieces if (said := piece.strip())]
+
+
+def _split_sentences(text: str) -> list[str]:
+    """Returns what stands between the ends of sentences; some pieces are empty."""
+    split = _SENTENCE_END.split(text)  # a piece, what ends it, the next piece, and so on
+    pieces = [
+        piece if end == "\n" else piece + end for piece, end in zip(split[::2], split[1::2], strict=False)
+    ]
+    pieces.append(split[-1])
+    return pieces
 
 
 def without_code(text: str) -> str:

@@ -1,13 +1,15 @@
-"""Knows the sentences that only keep a conversation polite: "Thank you for waiting.", "How can I help you today?"."""
+"""Knows the sentences that only keep a conversation polite: "Thank you for waiting.", "Good."."""
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
-__all__ = ["is_courtesy"]
+__all__ = ["is_courtesy", "is_praise"]
 
 _WORD = re.compile(r"[^\W_]+(?:[’'][^\W_]+)*")
 _LONGEST = 160  # characters: a longer text says something
+_LONGEST_PRAISE = 30
 _POLITE = frozenset(
     [
         "apologies",
@@ -190,9 +192,22 @@ _BESIDE = frozenset(  # words that say nothing beside a polite one
     ]
 )
 
+_PRAISE = re.compile(
+    r"(?:very )?(?:amazing|awesome|brilliant|cool|excellent|fantastic|good|great|lovely|nice|perfect|splendid|super|superb|"
+    r"wonderful)(?: (?:work|job))?|well done"
+)
 
+
+def is_praise(text: str) -> bool:
+    """Returns True if a text says no more than that something is good. English only."""
+    return (
+        len(text) <= _LONGEST_PRAISE and _PRAISE.fullmatch(" ".join(_WORD.findall(text.lower()))) is not None
+    )
+
+
+@lru_cache(maxsize=4_096)  # what people said is looked at in every compaction
 def is_courtesy(text: str) -> bool:
-    """Returns whether a text says no more than is polite, so that nothing is lost without it. English only."""
+    """Returns True if a text says no more than is polite, so that nothing is lost without it. English only."""
     if len(text) > _LONGEST:
         return False
     is_polite = False

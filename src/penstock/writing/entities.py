@@ -52,7 +52,7 @@ class EntityChange(msgspec.Struct, frozen=True, gc=False):
 class EntityState(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known of an entity now.
 
-    `handle` names the message where its state stands and `at` when that was logged, where it is known. `tried` is what was
+    `handle` names the message where its state stands and `at` when that was logged, if it is known. `tried` is what was
     tried on it since and failed, or has no outcome yet. `times` counts the messages that say something of it, and
     `changes` are the last of what they say, the newest first.
     """
@@ -141,7 +141,7 @@ def _entity(known: dict[tuple[str, str], _Known], sighting: Sighting) -> _Known:
 
 
 def _shows_what_is_stored(deeds: Sequence[Sighting]) -> bool:
-    """Returns whether a result only shows a file or our own history: ids in it say nothing of how things are."""
+    """Returns True if a result only shows a file or our own history: ids in it say nothing of how things are."""
     return any(
         (one.kind == FILE and one.says == "read") if one.name else one.says in {RECALL, LOOKED}
         for one in deeds

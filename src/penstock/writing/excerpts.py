@@ -1,12 +1,12 @@
-"""Texts in pieces that can be quoted: whole lines, and whole sentences of long lines.
+"""Cuts texts into pieces that can be quoted: whole lines, and whole sentences of long lines.
 
-A reader who meets half a statement has to guess the rest, so a line is cut between sentences, and inside a
-sentence only where it is too long to be quoted at all.
+A reader of half a statement has to guess the rest. So a line is cut between sentences, and inside a sentence only
+if it is too long to be quoted at all.
 
-Text that is JSON is first laid out in lines of "key value, key value": the same facts in half the tokens. Such a
-line is a list, and is cut between its items. Arguments of a call that say themselves what they are, such as a command or
-a path, stand without their key, as they were written. Line numbers that tools print before each line, colour codes, reminders
-that a client adds to a result, and lines without a letter or digit (rules of tables, bars) are left out.
+JSON is first laid out in lines of "key value, key value": the same facts in half the tokens. Such a line is a list,
+and is cut between its items. Arguments of a call that need no explanation, such as a command or a path, come without
+their key, as they were written. Line numbers that tools print before each line, colour codes, reminders that a client
+adds to a result, and lines without a letter or digit (rules of tables, bars) are left out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
     "write_scalar",
 ]
 
-_WISHED = 85  # characters: shorter pieces of a long line are joined up to this length
+_WISHED = 85  # characters: short pieces of a long line are joined up to this length
 _WISHED_ITEMS = 60
 _SLACK = 40
 _LEAST = 20
@@ -50,9 +50,14 @@ _CLAUSE_END = re.compile(r"[,:]\s+|(?:\\n)+|[；，、]|[,;}\]](?=[\[\"{])")
 _COLOURS = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 _REMINDER = re.compile(r"<system-reminder>.*?(?:</system-reminder>|\Z)", re.DOTALL)
 _REDRAWN = re.compile(r"^[^\n]*\r(?=[^\n])", re.MULTILINE)
-# Blank lines before a number go with it. They are read from their first line alone: from each of them, many took for ever.
-_LINE_NUMBER = re.compile(r"(?:(?:\A|(?<=\S\n))\s*+|^[^\S\n]*+)\d{1,6}(?:→|\t|\|)\s?", re.MULTILINE)
-_may_be_numbered = re.compile(r"\d(?:→|\t|\|)").search  # told in a tenth of the time
+# The number at the start of a line, with any blank lines before it. The match only starts at the first blank line: starting
+# at each of many would take for ever.
+_NUMBER_OF_LINE = r"(?:(?<=\S\n)\s*+|[^\S\n]*+)\d{1,6}[→\t|]\s?"
+# From line break to line break, which takes a tenth of the time of trying each character. A number may include the line
+# break after it: then the next one follows at once.
+_LINE_NUMBERS = re.compile(rf"\n{_NUMBER_OF_LINE}(?:(?<=\n){_NUMBER_OF_LINE})*+")
+# By the mark behind the number of a line: where it follows a digit, which is told in a tenth of the time.
+_MARKED_NUMBERS = {mark: re.compile(rf"{re.escape(mark)}(?<=\d{re.escape(mark)})") for mark in "→\t|"}
 _OPENS_JSON = re.compile(r"\s*[{\[]").match
 _has_word = re.compile(r"\w").search
 _has_letter = re.compile(r"[^\W\d_]").search
@@ -82,7 +87,7 @@ _DEEPEST = 24
 
 
 class Laid(msgspec.Struct, frozen=True):
-    """A text as we read it, and the keys of its JSON, which name values and are none themselves."""
+    """A text in the form for reading, and the keys of its JSON, which name values but are not values."""
 
     text: str
     keys: frozenset[str] = frozenset()
@@ -101,17 +106,24 @@ def lay_out(text: str) -> Laid:
     if "\r" in text:
         text = _REDRAWN.sub(
             "", text
-        )  # of a line that was drawn again and again, such as a progress bar, the last state
-    if ("→" in text or "\t" in text or "|" in text) and _may_be_numbered(text):
-        text = _LINE_NUMBER.sub("", text)
+        )  # the last state of a line that was drawn again and again, such as a progress bar
+    if any(mark in text and marked.search(text) for mark, marked in _MARKED_NUMBERS.items()):
+        text = _without_line_numbers(text)
     return Laid(text)
 
 
-def lay_out_call(arguments: str) -> tuple[str, Laid]:
-    """Returns the arguments of a call in two: those that say themselves what they are, as they were written, and the others.
+def _without_line_numbers(text: str) -> str:
+    """Returns the text without printed line numbers; the very same text if there are none."""
+    before = "x\n"  # so that the first line begins like the others
+    rest, many = _LINE_NUMBERS.subn("\n", before + text)
+    return rest[len(before) :] if many else text
 
-    The first are commands, paths and descriptions, and texts of several lines with their key above them; empty where there
-    are none. The others are lines of "key value", or the whole text where it is no JSON object.
+
+def lay_out_call(arguments: str) -> tuple[str, Laid]:
+    """Splits the arguments of a call: returns those that need no explanation, as they were written, and the others.
+
+    The first are commands, paths and descriptions, and texts of several lines with their key above them; empty if there
+    are none. The others are lines of "key value", or the whole text if it is not a JSON object.
     """
     try:
         data = _DECODER.decode(arguments) if _OPENS_JSON(arguments) else None
@@ -134,10 +146,10 @@ def lay_out_call(arguments: str) -> tuple[str, Laid]:
 
 
 def lay_out_redacted(text: str, redact: Callable[[str], str]) -> Laid:
-    """Returns the text laid out, without secrets: redacted as it came, and again as it is read.
+    """Returns the text laid out, without secrets: redacts it as it came, and again in the form for reading.
 
-    Before, since the key that a value stands under often tells what it is; after, since escapes and colour codes can
-    stand between a name and its value.
+    Before, because the key of a value often says what it is; after, because escapes and colour codes can separate a
+    name from its value.
     """
     clean = redact(text)
     laid = lay_out(clean)
@@ -147,9 +159,9 @@ def lay_out_redacted(text: str, redact: Callable[[str], str]) -> Laid:
 
 
 def redact_readable(text: str, redact: Callable[[str], str]) -> str:
-    """Returns the text without secrets, whoever decodes it later.
+    """Returns the text without secrets, even for readers who decode it later.
 
-    It stays as it was written, unless laying it out would show one that was not seen before: then it is laid out.
+    It stays as it was written, unless laying it out would reveal a secret that was not seen before: then it is laid out.
     """
     clean = redact(text)
     if "\\" not in clean and "\x1b" not in clean:
@@ -160,10 +172,10 @@ def redact_readable(text: str, redact: Callable[[str], str]) -> str:
 
 
 def flatten_json(text: str, keys: set[str], take: TakeLines | None = None) -> list[str] | None:
-    """Returns JSON as lines of "key value" and adds its keys; None for any other text.
+    """Returns JSON as lines of "key value", and adds its keys to `keys`; None for any other text.
 
-    `take` is shown each object and list with its name and the lines so far; where it returns True, it has added lines for
-    it. A value of several lines makes one entry with line breaks in it.
+    Calls `take` with each object and list, its name and the lines so far; if it returns True, it has added the lines for
+    that object itself. A value of several lines makes one entry with line breaks in it.
     """
     if not _OPENS_JSON(text):
         return None
@@ -177,10 +189,10 @@ def flatten_json(text: str, keys: set[str], take: TakeLines | None = None) -> li
 
 
 def excerpts(text: str, *, items: bool = False, spoken: bool = False) -> list[str]:
-    """Returns the text in pieces, none of them without a word. Short lines that follow each other share a piece.
+    """Returns the text in pieces, each with at least one word. Neighbouring short lines share a piece.
 
-    With `items`, lines are lists as `lay_out` makes them of JSON, and long ones are cut between items. Sentences that are
-    `spoken` may be longer before they are cut inside.
+    With `items`, lines are lists as `lay_out` makes them from JSON, and long ones are cut between items. With `spoken`,
+    sentences may be longer before they are cut inside.
     """
     longest = _LONGEST_SPOKEN if spoken else _LONGEST_SENTENCE
     pieces: list[str] = []
@@ -210,10 +222,10 @@ def excerpts(text: str, *, items: bool = False, spoken: bool = False) -> list[st
 
 
 def _long_line(line: str, items: bool, longest: int) -> Iterator[str]:
-    """Yields a long line in pieces that stand in it letter for letter: sentences or items, short ones joined."""
+    """Yields a long line in verbatim pieces: sentences or items, short ones joined."""
     wished = _WISHED_ITEMS if items else _WISHED
     start = 0
-    held = 0  # where the last sentence of the piece ends, as far as it is known
+    held = 0  # the end of the last sentence of the piece, if known
     for match in (_ITEM_END if items else _SENTENCE_END).finditer(line):
         end = match.end()
         if not items and end - start < _LONGEST_NUMBERING and not _has_letter(line, start, end):
@@ -229,7 +241,7 @@ def _long_line(line: str, items: bool, longest: int) -> Iterator[str]:
 
 
 def _within(line: str, start: int, end: int, longest: int) -> Iterator[str]:
-    """Yields the line from `start` up to `end`; a sentence that is too long to quote comes in pieces."""
+    """Yields the line from `start` up to `end`, in pieces if the sentence is too long to quote."""
     while end - start > longest:
         at = _last_break(line, start, end)
         if end - at < _LEAST:
@@ -260,7 +272,7 @@ def _last_break(line: str, start: int, end: int) -> int:
 
 
 def _last_joint(line: str, start: int, limit: int) -> int:
-    """Returns the best cut in a run without a space: behind a mark between its parts, so that no name loses its end."""
+    """Returns the best cut in a run without a space: after a mark between its parts, so that no name loses its end."""
     for at in range(limit, start + _SLACK, -1):
         if not line[at - 1].isalnum() and line[at - 1] not in "_-.":
             return at
@@ -270,7 +282,7 @@ def _last_joint(line: str, start: int, limit: int) -> int:
 def _flatten(
     data: Any, name: str, lines: list[str], keys: set[str], depth: int, take: TakeLines | None
 ) -> None:
-    """Add lines for the data: what is scalar on one line, each nested thing on lines of its own."""
+    """Adds lines for the data: scalars share one line, each nested value has lines of its own."""
     if isinstance(data, (dict, list)) and take is not None and take(data, name, lines):
         return
     if isinstance(data, dict):
@@ -291,10 +303,10 @@ def _flatten_object(
     inline: list[str] = []
     nested: list[tuple[str, Any]] = []
     for key, value in data.items():
-        if _PLAIN_KEY.match(key):
+        if key not in keys and _PLAIN_KEY.match(key):
             keys.add(key)
         if value is None or value in ("", [], {}):
-            continue  # says nothing, and takes as much room as what does
+            continue  # it says nothing, and takes as much room as anything else
         if not isinstance(value, (dict, list)):
             inline.append(f"{key} {write_scalar(value)}")
         elif (short := _on_one_line(key, value, keys)) is not None:
@@ -310,14 +322,14 @@ def _flatten_object(
 
 
 def _on_one_line(key: str, value: dict[str, Any] | list[Any], keys: set[str]) -> str | None:
-    """Returns a small object or list of scalars as one phrase, or None when it needs lines of its own."""
+    """Returns a small object or list of scalars as one phrase; None if it needs lines of its own."""
     if isinstance(value, dict):
         if len(value) > 8 or any(isinstance(item, (dict, list)) for item in value.values()):
             return None
         phrase = f"{key} " + (", ".join(f"{k} {write_scalar(v)}" for k, v in value.items()) or "none")
         if len(phrase) > _INLINE:
             return None
-        keys.update(k for k in value if _PLAIN_KEY.match(k))
+        keys.update([k for k in value if k not in keys and _PLAIN_KEY.match(k)])
         return phrase
     if any(isinstance(item, (dict, list)) for item in value):
         return None
@@ -326,7 +338,7 @@ def _on_one_line(key: str, value: dict[str, Any] | list[Any], keys: set[str]) ->
 
 
 def write_scalar(value: Any) -> str:
-    """Returns a scalar as a reader writes it; a long text keeps its lines."""
+    """Returns a scalar as a person would write it; a long text keeps its lines."""
     if isinstance(value, str):
         return value if "\n" in value else " ".join(value.split())
     if value is None or isinstance(value, bool):

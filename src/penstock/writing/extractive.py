@@ -1,14 +1,15 @@
-"""The handoff without a model: the ledger's facts in their sections, then excerpts chosen by coverage.
+"""Writes the handoff without a model: the ledger's facts in their sections, then excerpts chosen by coverage.
 
-Deterministic, and every line of it stands in the conversation, under the number of its message. Constraints
-and the people's own words come first; then the budget goes where it covers most.
+It is deterministic, and every line of it is from the conversation, under the number of its message. Constraints
+and people's own words come first; the rest of the budget goes where it covers most.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from functools import cached_property, lru_cache
-from itertools import chain
+from itertools import accumulate, chain, compress, count, dropwhile, pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,23 +20,25 @@ from penstock.conversation.handles import name_message
 from penstock.conversation.message import Role, Summary, Text
 from penstock.conversation.pairing import find_unanswered
 from penstock.conversation.speakers import Voice, is_bare_command, part_voices
-from penstock.writing.agreement import find_offer
+from penstock.writing.agreement import find_offer, only_points
 from penstock.writing.asked import find_asked
-from penstock.writing.choice import FOCUS_SHARE, begin_choice, find_topic, join_excerpts
+from penstock.writing.choice import FOCUS_SHARE, begin_choice, find_topic
+from penstock.writing.compiled import find_path_parts
 from penstock.writing.constraints import find_constraints, sentences
-from penstock.writing.courtesy import is_courtesy
+from penstock.writing.courtesy import is_courtesy, is_praise
+from penstock.writing.echoes import SHORTEST_TOLD, find_said_in
 from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
 from penstock.writing.harness import find_next_steps
 from penstock.writing.importance import answers_in_data
-from penstock.writing.ledger import Fact, Ledger
+from penstock.writing.ledger import Fact, Ledger, read_refusal
 from penstock.writing.reading import Speaker, spoken_text
 from penstock.writing.state import GO_ON, State, adds_to, contradicts, edits_of, entries_of, is_deed, replaces
 from penstock.writing.stubs import ToolFamily, arguments_of, clip, main_argument, shows_files, tool_family
 from penstock.writing.telling import Teller, share_out
 from penstock.writing.transcript import MODEL, WRITTEN_BY
-from penstock.writing.values import parts_of_paths
 from penstock.writing.verify import Checked, Verified, strike_unknown
-from penstock.writing.writer import HandoffText, measure_scarcity
+from penstock.writing.vocabulary import sort_distinct
+from penstock.writing.writer import HandoffText, find_gaps, measure_scarcity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,34 +55,45 @@ if TYPE_CHECKING:
 
 __all__ = ["ExtractiveWriter"]
 
-_LONGEST_REQUEST = 1_500  # characters of one older user message that are quoted before coverage decides
-_LAST_WORDS = 600  # characters at the end of a text, in which its last sentence is looked for
+_LONGEST_REQUEST = (
+    1_500  # characters of one older user message that the handoff quotes before coverage decides
+)
+_LAST_WORDS = 600  # characters at the end of a text, to search for its last sentence
 _REFILLS = 2
 _LAST_TEXTS = 8
+_LONGEST_EMPTY = 60  # characters of an excerpt that may be no more than a courtesy or a heading
+_SPOKEN = (Speaker.USER, Speaker.ASSISTANT, Speaker.HARNESS)
 _LONGEST_HEADING = 3  # words
-_MORE_OWN = 0.04  # of the room for excerpts, where it is a very small share of the conversation
-_ASKED_SHARE = 0.05  # of the room: lines that the request names in plain words
-_THING_SHARE = 0.0125  # for each thing that it asks for, where that is more
+_MORE_OWN = 0.04  # of the room for excerpts, if that is a very small share of the conversation
+_ASKED_SHARE = 0.05  # of the room, for lines that the request names in plain words,
+_THING_SHARE = 0.0125  # or this much for each thing that it asks for, if that is more
 _MOST_ASKED_SHARE = 0.07
-_SENTENCE_WORTH = 0.3  # of a sentence that a person or the agent said, beside its values
-_NEWEST_WORTH = 2.0  # times that, of a sentence in the newest text
-_PLAIN_WORTH = 0.01  # of any line, where room is left over
-_SPOKEN_WORTH = 0.02  # of the agent's sentences against records that hold the same values
+_SENTENCE_WORTH = 0.3  # of a sentence by a person or the agent, beyond its values
+_BRIEF_WORTH = 0.3  # times that, for what a person said in a few words
+_NEWEST_WORTH = 2.0  # times that, for a sentence in the newest text
+_UNSPENT = 0.05  # of the room
+_PLAIN_WORTH = 0.01  # of any line, if room is left over
+_SPOKEN_WORTH = 0.013  # of the agent's sentences, in competition with records of the same values
+_OFFER_SHARE = 0.35  # what the live request only says yes to is the task,
+_QUESTION_SHARE = 0.42  # and the question itself the heart of it
 _SUMMARY_SHARE = 0.08  # of the room for excerpts: a summary by another maker stands for turns that are gone
+_BRIEF_WORDS, _BRIEF_CHARACTERS = 5, 25
+_BRIEF_UNSPACED = 8  # characters of a script without spaces
+_UNSPACED = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _TELLING_WORDS = 3
 _TELLING_CHARACTERS = 20  # a script without spaces has few words
 _LEAST_TASK = 100  # tokens
-_TASK_SHARE = 0.12  # of a handoff: the tasks of the last one, where nobody has asked for anything since
+_TASK_SHARE = 0.12  # of a handoff: the tasks of the last one, if nobody has asked for anything since
 _SKILLS = 2
-_GOAL_TOKENS = 170  # of the first request, where it does not stand in the view
-_NAMED_TASK_TOKENS = 60  # of a request that stands in the view
-_NAMED_GOAL_TOKENS = 40  # of one that does
+_GOAL_TOKENS = 170  # of the first request, if it is not in the view
+_NAMED_TASK_TOKENS = 60  # of a live request that is in the view
+_NAMED_GOAL_TOKENS = 40  # of a first request that is in the view
 _OFFER_TOKENS = 80
 _OFFERED = "offered: "
 _NEXT = "the summary says that this is next: "
 _BELOW = " … (in full below)"
 _OUTSIDE = " … (in full outside these notes)"
-_SHORTEST_TOLD = 12  # characters of an excerpt that is not quoted where a section holds it
+_FOLDERS = re.compile(r"(?:[\w.~@-]*/)+(?=[\w.@-])")
 _CHARACTERS_PER_TOKEN = 8  # more than any text has: what is further on cannot fit
 
 _SECTIONS_SHARE = 0.06
@@ -87,14 +101,14 @@ _MOST_DONE = 8
 _MOST_FILES = 10
 _MOST_DECIDED = 3
 _STATE_SHARE = 0.07
-_STATE_FROM_TOKENS = (
-    300  # a handoff that is too small for the other sections has room for a line on the state
-)
-_DEEDS_FROM_TOKENS = 50  # and an even smaller one for what was edited and what fails
-_DEEDS_SHARE = 4  # at most a quarter of it
+_STATE_FROM_TOKENS = 300  # a handoff too small for the other sections has room for a line on the state,
+_DEEDS_FROM_TOKENS = 50  # and an even smaller one for a line on edits and failures
+_TEXTS_AT_ONCE = 256  # of people: often the newest are enough
+_DEEDS_SHARE = 4  # at most a quarter of the handoff
 _STATE_LEAST = 40
 _CONSTRAINTS_SHARE = 0.08
-_CONSTRAINTS_LEAST = 200  # tokens, where that is not more than a third
+_CONSTRAINTS_LEAST = 200  # tokens, but no more than a third
+_OF_REQUESTS = frozenset({HandoffSection.ACTIVE_TASK, HandoffSection.GOAL})
 _IN_USERS_WORDS = frozenset({HandoffSection.ACTIVE_TASK, HandoffSection.CONSTRAINTS})
 _OF_STATE = frozenset(
     {
@@ -105,7 +119,7 @@ _OF_STATE = frozenset(
         HandoffSection.RESOLVED,
     }
 )
-_NEED = {  # the sections by how much they are needed, most first
+_NEED = {  # the sections in the order of need
     section: place
     for place, section in enumerate(
         (
@@ -146,16 +160,18 @@ class ExtractiveWriter:
         self._aims = material.aims
         self._sections = _Sections(material)
         self._headings: dict[int, tuple[int, str]] = {}  # by source
+        self._quotes: dict[tuple[int, ...], str] = {}  # by the excerpts of a source that were chosen
         self._brief = False  # in a short handoff a line of "tool" above two lines of a result is too much
 
     @property
     def has_prose(self) -> bool:
-        """True if a model wrote sections of the handoff, now or in the one that it follows."""
+        """True if a model wrote sections of this handoff, or of the one before it."""
         return self._sections.has_prose
 
     def write(self, budget: int, measure: Measure, beside: Surroundings) -> HandoffText:
-        """Returns a handoff of at most `budget` tokens as `measure` counts them."""
+        """Returns a handoff of at most `budget` tokens, as counted by `measure`."""
         self._brief = budget < self._aims.sections_from_tokens
+        self._headings.clear()
         entries, struck = self._sections.write(budget, beside)
         fresh = self._tell_fresh(int(budget * self._aims.fresh_share), beside)
         entries += fresh.values()
@@ -168,7 +184,7 @@ class ExtractiveWriter:
         return HandoffText(text, self._count_quotes(entries, choice), struck, self._sections.struck_texts)
 
     def _tell_fresh(self, share: int, beside: Surroundings) -> dict[int, HandoffEntry]:
-        """Returns the unanswered results that do not stay, by source, each by its most telling lines."""
+        """Returns the most telling lines of each unanswered result that does not stay, by source."""
         index = self._transcript.index
         places = [place for place in find_unanswered(self._transcript.messages) if place not in beside.kept]
         results = [
@@ -191,37 +207,37 @@ class ExtractiveWriter:
         return entries
 
     def _begin_choice(self, entries: Sequence[HandoffEntry], beside: Surroundings) -> ExcerptChoice:
-        """Returns an empty choice that knows what stands in the view already."""
+        """Returns an empty choice that knows the rest of the view."""
         index = self._transcript.index
         choice = begin_choice(
             self._transcript,
             beside.request,
             beside.focus,
             tokenizer=self._tokenizer,
-            header=self._header,
+            price_headers=self._price_headers,
             importance=self._aims.importance,
         )
         shown = np.flatnonzero(self._are_of(beside.kept_verbatim))
-        # What the live request names is not thereby told: lines about it are what it will need.
+        # A value in the live request does not count as told: the request needs lines about it.
         of_request = index.message_of_source[shown] == beside.request
         choice.cover(self._find_named(shown[~of_request]))
         choice.cover(self._find_named(shown[of_request]), bare=True)
         if beside.request is not None and beside.request in beside.kept_verbatim:
             choice.hide(spoken_text(self._transcript.messages[beside.request]))
-        # What is shown of a shortened message stands among its words; an entry names values without theirs.
+        # A shortened message shows values among their words; an entry names values without them.
         choice.cover(index.vocabulary.find_known(beside.shown_texts))
         choice.cover(index.vocabulary.find_known([entry.text for entry in entries]), bare=True)
         return choice
 
     def _find_named(self, sources: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Returns the values of these sources, and those that are parts of their paths."""
+        """Returns the values of these sources, and the parts of their paths."""
         spoken = [self._transcript.index.sources[source] for source in sources.tolist()]
-        paths = parts_of_paths([source.text for source in spoken])
+        paths = find_path_parts([source.text for source in spoken])
         parts = self._transcript.index.vocabulary.numbers_of(chain.from_iterable(paths))
         return np.concatenate([parts, *(source.distinct for source in spoken)])
 
     def _are_of(self, places: frozenset[int]) -> Flags:
-        """Returns for each source whether it is of a message at one of these positions."""
+        """Returns for each source whether its message is at one of these positions."""
         return np.isin(self._transcript.index.message_of_source, np.array(sorted(places), np.int32))
 
     def _choose(
@@ -233,16 +249,18 @@ class ExtractiveWriter:
         beside: Surroundings,
         topic_tokens: int,
     ) -> None:
-        """Fill the choice up to `room` tokens with excerpts of sources that are not shut.
+        """Fills the choice up to `room` tokens with excerpts from sources that are not shut.
 
-        A topic gets up to `topic_tokens` first; the rest is shared by what is left then.
+        A topic gets up to `topic_tokens` first; then everything competes for the rest.
         """
         shut = shut | self._are_voiced(Voice.SKILL)  # a skill in use is named, with its handle
         if self._aims.request_share:
             shut |= self._are_quoted(entries)
         index = self._transcript.index
         allowed = ~shut[index.source_of]
-        allowed[self._find_told(entries)] = False
+        allowed[self._find_told(entries, beside)] = False
+        allowed[self._find_words_of_client()] = False
+        allowed[self._find_empty_words(allowed)] = False
         if beside.focus:
             about = find_topic(index, self._calls, beside.focus)[index.source_of]
             choice.fill(allowed & about, min(room, choice.tokens + topic_tokens))
@@ -254,10 +272,12 @@ class ExtractiveWriter:
         choice.fill(said & allowed, taken + people, self._weigh_said(said))
         said[:] = False
         said[self._last_words(shut)] = True
-        worth = self._weigh_said(said)
         own = choice.tokens + int(left * self._own_share(room))
-        choice.take([number for number in self._find_offer(beside) if allowed[number]], own)
-        choice.fill(said & allowed, own, worth)
+        offered = [number for number in self._find_offer(beside) if allowed[number]]
+        said_so_far = choice.tokens
+        choice.take(offered[:1], said_so_far + int(left * _QUESTION_SHARE))
+        choice.take(offered[1:], max(own, said_so_far + int(left * _OFFER_SHARE)))
+        choice.fill(said & allowed, own, self._weigh_said(said))
         previous = allowed & self._are_voiced(Voice.SUMMARY)[index.source_of]
         if previous.any():
             choice.fill(previous, choice.tokens + int(left * _SUMMARY_SHARE))
@@ -270,60 +290,69 @@ class ExtractiveWriter:
         if beside.focus:
             choice.fill(allowed & ~about, room, spoken)
         choice.fill(allowed, room, spoken)
-        if beside.fill:
-            choice.fill(allowed, room, np.full(len(allowed), _PLAIN_WORTH, np.float32))
+        if beside.fill and room > choice.tokens:
+            choice.fill(allowed, room, self._weigh_plain())
+            if room - choice.tokens > _UNSPENT * room:  # what was granted is spent, if need be on repeats
+                choice.fill(allowed, room, np.full(len(allowed), _PLAIN_WORTH, np.float32))
 
     def _fit(
         self, entries: list[HandoffEntry], choice: ExcerptChoice, budget: int, measure: Measure
     ) -> tuple[str, list[HandoffEntry]]:
-        """Returns the text of all of it within the budget, and its entries. Empty where not one line fits."""
+        """Returns the whole text within the budget, and its entries; empty if not even one line fits."""
         text = self._render(entries, choice)
+        tokens = measure(text)
         for _ in range(_REFILLS):
-            spare = budget - measure(text)
+            spare = budget - tokens
             if spare < 10:
                 break
             choice.refill(choice.tokens + spare)
             text = self._render(entries, choice)
-        while measure(text) > budget:
+            tokens = measure(text)
+        while tokens > budget:
             if not choice.drop_last():
                 if not entries:
                     return "", []
                 entries = entries[:-1]
             text = self._render(entries, choice)
+            tokens = measure(text)
         return text, entries
 
     def _people(self, shut: Flags, share: int, quoted: set[int]) -> list[int]:
-        """Returns the beginnings of what people said, newest first, as many as could fit the share.
+        """Returns the beginnings of people's texts, newest first, as many as could fit the share.
 
-        `quoted` are the numbers of messages that stand in a section already.
+        `quoted` are the numbers of messages that a section quotes already.
         """
         index = self._transcript.index
         wanted: list[int] = []
         said: set[str] = set()
-        for source in np.flatnonzero((index.speakers == Speaker.USER) & ~shut)[::-1].tolist():
-            text = index.sources[source].text
-            if self._number(source) not in quoted and text not in said and not is_bare_command(text):
-                wanted += self._choose_beginning(source)
-                said.add(text)
-            if len(wanted) > share:
-                break
+        sources = np.flatnonzero((index.speakers == Speaker.USER) & ~shut)[::-1]
+        for start in range(0, len(sources), _TEXTS_AT_ONCE):
+            some = sources[start : start + _TEXTS_AT_ONCE]
+            numbers = map(self._transcript.numbers.__getitem__, index.message_of_source[some].tolist())
+            told = zip(numbers, index.texts_of(some), self._choose_beginnings(some), strict=True)
+            for number, text, beginning in told:
+                if number not in quoted and text not in said and not is_bare_command(text):
+                    wanted += beginning
+                    said.add(text)
+                if len(wanted) > share:
+                    return wanted
         return wanted
 
     def _last_words(self, shut: Flags) -> list[int]:
-        """Returns what the agent said last, newest text first: what it concluded, decided and planned."""
+        """Returns the agent's last words, newest text first: its conclusions, decisions and plans."""
         index = self._transcript.index
         said = np.flatnonzero(index.speakers == Speaker.ASSISTANT)
-        newest = np.unique(index.message_of_source[said])[-_LAST_TEXTS:]
+        newest = sort_distinct(index.message_of_source[said])[-_LAST_TEXTS:]
         wanted: list[int] = []
         for source in said[np.isin(index.message_of_source[said], newest) & ~shut[said]][::-1].tolist():
             wanted += range(index.first_excerpt[source], index.first_excerpt[source + 1])
         return wanted
 
     def _own_share(self, room: int) -> float:
-        """Returns the part of the room for excerpts that goes to what the agent said last.
+        """Returns the part of the room for excerpts that goes to the agent's last words.
 
-        The smaller a handoff is against its conversation, the less of the older values it can hold anyway, and the more it
-        matters that the thread is not lost. Where tools answer in data, the agent mostly repeats what they answered.
+        The smaller a handoff is for its conversation, the fewer of the older values it can hold anyway, and the more it
+        matters to keep the thread. If tools answer in data, the agent mostly repeats their answers.
         """
         share = self._aims.own_share
         if share and not answers_in_data(self._transcript.index):
@@ -331,11 +360,11 @@ class ExtractiveWriter:
         return share
 
     def _weigh_said(self, said: Flags) -> NDArray[np.float32]:
-        """Returns what each excerpt is worth as a sentence that was said.
+        """Returns the worth of each excerpt as a spoken sentence.
 
-        Those of the newest text say most: together they are a conclusion, a list of what was done, an answer. Where tools
-        answer in data, its sentences mostly ask, and what is asked for was given since. Courtesies, headings and repeats say
-        nothing.
+        The sentences of the newest text say most: together they are a conclusion, a report, an answer. If tools answer in
+        data, they mostly ask for something that has been given since. Courtesies, headings and repeats say nothing, nor
+        does the agent in a few words ("Reading the inbox."); what people say so is an answer to something.
         """
         index = self._transcript.index
         worth = np.full(len(said), _SENTENCE_WORTH, np.float32)
@@ -343,21 +372,62 @@ class ExtractiveWriter:
         if not len(numbers):
             return worth
         if not answers_in_data(index):
-            messages = index.message_of_source[index.source_of]
-            worth[messages == messages[numbers[-1]]] *= _NEWEST_WORTH
-        said_before: set[str] = set()
-        for number in numbers.tolist():
-            text = index.excerpt(number)
-            if text in said_before or is_courtesy(text) or _is_heading(text):
-                worth[number] = 0.0
-            said_before.add(text)
+            newest = index.message_of_source[index.source_of[numbers[-1]]]
+            sources = np.searchsorted(index.message_of_source, [newest, newest + 1])
+            first, after = index.first_excerpt[sources].tolist()
+            worth[first:after] *= _NEWEST_WORTH
+        by_agent = index.speakers[index.source_of[numbers]] == Speaker.ASSISTANT
+        short = np.flatnonzero(index.lengths[numbers] < _BRIEF_CHARACTERS)
+        brief = np.zeros(len(numbers), np.bool_)
+        brief[short] = [*map(_is_brief, index.quote_each(numbers[short].tolist()))]
+        worth[numbers[brief]] *= _BRIEF_WORTH
+        worth[numbers[(brief & by_agent) | self._say_nothing(numbers)]] = 0.0
         return worth
 
-    def _weigh_spoken(self) -> NDArray[np.float32] | None:
-        """Returns what each excerpt is worth because the agent said it; None where that counts for nothing.
+    def _weigh_plain(self) -> NDArray[np.float32]:
+        """Returns what each excerpt is worth where room is left over: of what was said, what says nothing is worth nothing."""
+        index = self._transcript.index
+        worth = np.full(len(index.source_of), _PLAIN_WORTH, np.float32)
+        spoken = np.isin(index.speakers, _SPOKEN)[index.source_of]
+        worth[np.flatnonzero(spoken)[self._say_nothing(np.flatnonzero(spoken))]] = 0.0
+        return worth
 
-        Where tools answer in data, a value stands in a record and again in what the agent made of it. Its sentence says
-        what the value is for, and is worth some tokens more.
+    def _say_nothing(self, numbers: NDArray[np.int64]) -> Flags:
+        """Returns for each of these excerpts whether it is a courtesy, a heading, a bare command or a repeat."""
+        index, said_before = self._transcript.index, set[str]()
+        known = index.idle_words
+        flags: list[bool] = []
+        places = numbers.tolist()
+        for number, text in zip(places, index.quote_each(places), strict=True):
+            idle = known.get(number)
+            if idle is None:
+                idle = known[number] = _is_polite(text) or _is_heading(text) or is_bare_command(text)
+            flags.append(idle or text in said_before)
+            said_before.add(text)
+        return np.array(flags, np.bool_)
+
+    def _find_empty_words(self, allowed: Flags) -> NDArray[np.int64]:
+        """Returns those of the allowed excerpts that are no more than a heading, or a courtesy of the agent."""
+        index = self._transcript.index
+        looked, known = index.empty_words
+        speakers = index.speakers[index.source_of[looked:]]
+        spoken = np.isin(speakers, _SPOKEN) & (index.lengths[looked:] <= _LONGEST_EMPTY)
+        short = looked + np.flatnonzero(spoken)
+        empty = [
+            _is_plain_heading(text) or (by_agent and is_courtesy(text))
+            for text, by_agent in zip(
+                index.quote_each(short.tolist()), speakers[spoken] == Speaker.ASSISTANT, strict=True
+            )
+        ]
+        known = np.concatenate([known, short[np.array(empty, np.bool_)]])
+        index.empty_words = len(index.source_of), known
+        return known[allowed[known]]
+
+    def _weigh_spoken(self) -> NDArray[np.float32] | None:
+        """Returns the extra worth of each excerpt by the agent; None if that does not count.
+
+        If tools answer in data, a value is in a record and again in the agent's words about it. The agent's sentence says
+        what the value is for, which is worth a few more tokens.
         """
         index = self._transcript.index
         if not answers_in_data(index):
@@ -366,7 +436,7 @@ class ExtractiveWriter:
         return spoken[index.source_of]
 
     def _are_quoted(self, entries: Sequence[HandoffEntry]) -> Flags:
-        """Returns for each source whether it is a request that the section on the task quotes in full."""
+        """Returns for each source whether it is a request that the task's section quotes in full."""
         index = self._transcript.index
         quoted = {
             entry.number: entry.text for entry in entries if entry.section is HandoffSection.ACTIVE_TASK
@@ -378,7 +448,7 @@ class ExtractiveWriter:
         return flags
 
     def _find_offer(self, beside: Surroundings) -> list[int]:
-        """Returns the excerpts of the offer that the live request only says yes or no to, the last one first."""
+        """Returns the excerpts of the offer that the live request merely accepts or declines, last excerpt first."""
         place, offer = self._sections.find_offer(beside.request, beside.kept_verbatim)
         if place is None:
             return []
@@ -393,81 +463,155 @@ class ExtractiveWriter:
                         wanted.append(number)
         return wanted[::-1]
 
-    def _find_told(self, entries: Sequence[HandoffEntry]) -> list[int]:
-        """Returns the excerpts that a section holds word for word."""
+    def _find_told(self, entries: Sequence[HandoffEntry], beside: Surroundings) -> list[int]:
+        """Returns the excerpts that a section, or the rest of their message in the view, holds word for word.
+
+        A section quotes its own message; one on requests, all messages in which a person says the same.
+        """
         index = self._transcript.index
         held: dict[int, str] = {}
         for entry in entries:
             if entry.section is not HandoffSection.CONTEXT:
                 held[entry.number] = f"{held.get(entry.number, '')}\n{' '.join(entry.text.split())}"
-        place_of = self._transcript.place_of
-        places = frozenset(place_of[number] for number in held if number in place_of)
+        shown = "\n".join(" ".join(text.split()) for text in beside.shown_texts)
+        if shown:
+            for place in beside.kept - beside.kept_verbatim:
+                number = self._transcript.numbers[place]
+                held[number] = f"{held.get(number, '')}\n{shown}"
+        numbers = self._transcript.numbers
+        standing = [*compress(count(), map(held.__contains__, numbers))]
+        places = {numbers[place]: place for place in standing}  # of handoffs, which all have 0, the last one
+        by_people = index.speakers == Speaker.USER
+        own = self._are_of(frozenset(places.values())) | (self._are_of(frozenset(standing)) & by_people)
         told: list[int] = []
-        for source in np.flatnonzero(self._are_of(places)).tolist():
+        for source in np.flatnonzero(own).tolist():
             text = held.get(self._number(source), "")
-            for excerpt in range(index.first_excerpt[source], index.first_excerpt[source + 1]):
-                said = " ".join(index.excerpt(excerpt).split())
-                if len(said) >= _SHORTEST_TOLD and said in text:
+            excerpts = range(index.first_excerpt.item(source), index.first_excerpt.item(source + 1))
+            for excerpt, quote in zip(excerpts, index.quote_each(excerpts), strict=True):
+                said = " ".join(quote.split())
+                if len(said) >= SHORTEST_TOLD and said in text:
                     told.append(excerpt)
-        return told
+        # A request that was sent again stands under another number.
+        asked = "\n".join(" ".join(entry.text.split()) for entry in entries if entry.section in _OF_REQUESTS)
+        return told + find_said_in(asked, index)
+
+    def _are_refusals(self) -> Flags:
+        """Returns for each source whether it is the result of a denied call."""
+        index, refused = self._transcript.index, self._sections.refused
+        flags = np.zeros(len(index.sources), np.bool_)
+        if refused:
+            for source in np.flatnonzero(index.speakers == Speaker.RESULT).tolist():
+                flags[source] = index.tags[source] in refused
+        return flags
+
+    def _find_words_of_client(self) -> list[int]:
+        """Returns the excerpts in which a client reports a denied call, except for the person's own words in them."""
+        index = self._transcript.index
+        found: list[int] = []
+        for source in np.flatnonzero(self._are_refusals()).tolist():
+            refusal = read_refusal(index.sources[source].text)
+            words = " ".join(refusal.words.split()) if refusal is not None else ""
+            found += (
+                excerpt
+                for excerpt in range(index.first_excerpt[source], index.first_excerpt[source + 1])
+                if " ".join(index.excerpt(excerpt).split()) not in words
+            )
+        return found
 
     def _are_voiced(self, voice: Voice) -> Flags:
-        """Returns for each source whether a harness put it into a user message with this voice."""
+        """Returns for each source whether it is a harness's text with this voice."""
         index = self._transcript.index
         flags = np.zeros(len(index.sources), np.bool_)
         for source in np.flatnonzero(index.speakers == Speaker.HARNESS).tolist():
             flags[source] = index.tags[source] == voice
         return flags
 
-    def _choose_beginning(self, source: int) -> list[int]:
-        """Returns the first excerpts of a source, as many as have no more characters than a long request."""
+    def _choose_beginnings(self, sources: NDArray[np.int64]) -> list[range]:
+        """Returns the first excerpts of each of these sources, up to the length of a long request."""
         index = self._transcript.index
-        first, after = index.first_excerpt[source], index.first_excerpt[source + 1]
-        characters = np.cumsum(index.lengths[first:after])
-        return list(range(first, first + int(np.searchsorted(characters, _LONGEST_REQUEST, side="right"))))
+        firsts, afters = index.first_excerpt[sources].tolist(), index.first_excerpt[sources + 1].tolist()
+        beginnings: list[range] = []
+        for first, after in zip(firsts, afters, strict=True):
+            characters = [*accumulate(index.lengths[first:after].tolist())]
+            beginnings.append(range(first, first + bisect_right(characters, _LONGEST_REQUEST)))
+        return beginnings
 
     def _render(self, entries: Sequence[HandoffEntry], choice: ExcerptChoice) -> str:
         """Returns the text of entries and excerpts. A blank line stands where something is left out in between."""
-        source_of = self._transcript.index.source_of
-        by_header: dict[tuple[int, str], list[int]] = {}
-        for number in sorted(choice.chosen):
-            by_header.setdefault(self._heading(int(source_of[number])), []).append(number)
+        chosen = np.sort(np.array(choice.order, np.int64))
+        sources = self._transcript.index.source_of[chosen]
+        firsts = np.flatnonzero(np.diff(sources, prepend=-1))  # where another source begins
+        numbers = chosen.tolist()
+        runs = [tuple(numbers[first:after]) for first, after in pairwise([*firsts.tolist(), len(numbers)])]
+        quoted: dict[tuple[int, str], list[str]] = {}
+        headings = self._headings
+        for source, said in zip(sources[firsts].tolist(), self._quote_runs(runs), strict=True):
+            quoted.setdefault(headings.get(source) or self._heading(source), []).append(said)
         context = [
-            HandoffEntry(HandoffSection.CONTEXT, number, join_excerpts(self._transcript.index, chosen), label)
-            for (number, label), chosen in by_header.items()
+            HandoffEntry(HandoffSection.CONTEXT, number, "\n\n".join(said), label)
+            for (number, label), said in quoted.items()
         ]
         return render_handoff(sorted([*entries, *context], key=_order))
 
     def _count_quotes(self, entries: Sequence[HandoffEntry], choice: ExcerptChoice) -> dict[int, int]:
-        """Returns the number of entries and excerpts of each message, by position."""
+        """Counts the entries and excerpts of each message, by position."""
         index = self._transcript.index
-        place_of = self._transcript.place_of
+        place_of = self._transcript.find_places({entry.number for entry in entries})
         quoted: dict[int, int] = {}
         for entry in entries:
             if entry.number and (place := place_of.get(entry.number)) is not None:
                 quoted[place] = quoted.get(place, 0) + 1
-        for number in choice.chosen:
-            place = int(index.message_of_source[index.source_of[number]])
+        for place in index.message_of_source[index.source_of[list(choice.chosen)]].tolist():
             quoted[place] = quoted.get(place, 0) + 1
         return quoted
 
-    def _header(self, source: int) -> str:
-        return header_of(*self._heading(source))
+    def _price_headers(self, sources: Sequence[int]) -> list[int]:
+        """Returns the tokens of the line above the excerpts of each of these sources.
+
+        Most were counted for an earlier handoff. A line that names what a call brought is not known by its source alone: ids of
+        calls are used again, and messages may be counted anew.
+        """
+        index, numbers, refused = self._transcript.index, self._transcript.numbers, self._sections.refused
+        of_source: dict[int, tuple[int, ToolCall | None, bool, bool]] = {}
+        for source, place in zip(sources, index.message_of_source[sources].tolist(), strict=True):
+            tag = index.tags[source]
+            of_source[source] = numbers[place], self._calls.get(tag), tag in refused, self._brief
+        known = index.headings
+        unlike = [
+            source for source, key in of_source.items() if source not in known or known[source][0] != key
+        ]
+        headers = [header_of(*self._heading(source)) for source in unlike]
+        for source, tokens in zip(unlike, self._tokenizer.count_many(headers), strict=True):
+            known[source] = of_source[source], tokens + 1
+        return [known[source][1] for source in sources]
+
+    def _quote_runs(self, runs: Sequence[tuple[int, ...]]) -> list[str]:
+        """Returns each of these runs of excerpts of one source as a text, with a blank line where something is left out.
+
+        A handoff is rendered several times, nearly all of it as before.
+        """
+        unseen = [run for run in runs if run not in self._quotes]
+        said = iter(self._transcript.index.quote_each([number for run in unseen for number in run]))
+        for run in unseen:
+            gaps = ("", *("\n" if one + 1 == other else "\n\n" for one, other in pairwise(run)))
+            self._quotes[run] = "".join([gap + next(said) for gap in gaps])
+        return [self._quotes[run] for run in runs]
 
     def _heading(self, source: int) -> tuple[int, str]:
         """Returns the number and the label above the excerpts of a source."""
         known = self._headings.get(source)
         if known is None:
-            known = self._headings[source] = (self._number(source), self._label(source))
-        number, label = known
-        brief = self._brief and self._transcript.index.sources[source].speaker is Speaker.RESULT
-        return number, "" if brief else label
+            index = self._transcript.index
+            of_tool = index.sources[source].speaker is Speaker.RESULT
+            brief = self._brief and of_tool and index.tags[source] not in self._sections.refused
+            known = self._headings[source] = self._number(source), "" if brief else self._label(source)
+        return known
 
     def _number(self, source: int) -> int:
         index = self._transcript.index
         if index.sources[source].speaker is Speaker.HANDOFF:
             return int(index.tags[source].partition(" ")[0])
-        return self._transcript.numbers[int(index.message_of_source[source])]
+        return self._transcript.numbers[index.message_of_source.item(source)]
 
     def _label(self, source: int) -> str:
         index = self._transcript.index
@@ -476,7 +620,14 @@ class ExtractiveWriter:
             case Speaker.CALL:
                 label = f"{tag} call"
             case Speaker.RESULT:
-                label = self._name_result(call) if (call := self._calls.get(tag)) else "tool"
+                call, names = self._calls.get(tag), index.result_names  # names outlast this handoff
+                if call is not None and call not in names:
+                    names[call] = self._redactor.redact(_name_result(call))
+                label = "tool" if call is None else names[call]
+                if tag in self._sections.refused:
+                    refusal = read_refusal(index.sources[source].text)
+                    by_person = refusal is not None and refusal.by_person
+                    label = f"user, refusing {label}" if by_person else f"refusal of {label}"
             case Speaker.HANDOFF:
                 label = tag.partition(" ")[2]
             case Speaker.HARNESS:
@@ -485,17 +636,24 @@ class ExtractiveWriter:
                 label = speaker.name.lower()
         return _clean_label(label)
 
-    def _name_result(self, call: ToolCall) -> str:
-        """Returns the name of what the call brought, without secrets; what was named for an earlier handoff is known."""
-        known = self._transcript.index.result_names.get(call)
-        if known is None:
-            known = self._redactor.redact(_name_result(call))
-            self._transcript.index.result_names[call] = known
-        return known
+
+def _names(text: str, path: str) -> bool:
+    """Returns whether a text names the file at this path, with or without its folders."""
+    name = path.rstrip("/").rpartition("/")[2]
+    return bool(name) and name in text
+
+
+def _is_plain_heading(text: str) -> bool:
+    """Returns whether a text is a heading without the name of anything in it."""
+    return _is_heading(text) and all(word.isalpha() for word in text.strip("*#_: ").split())
+
+
+def _is_polite(text: str) -> bool:
+    return is_courtesy(text) or is_praise(text)
 
 
 def _is_heading(text: str) -> bool:
-    """Returns whether a text only names what follows it, such as "IMPORTANT TIPS:": alone it says nothing."""
+    """Returns True if a text only announces the next one, such as "IMPORTANT TIPS:". Alone it says nothing."""
     line = text.strip("*#_ ")
     return line.endswith(":") and len(line.split()) <= _LONGEST_HEADING
 
@@ -506,11 +664,10 @@ def _clean_label(label: str) -> str:
 
 
 class _Sections:
-    """Writes all sections of a handoff but the last: requests, constraints, actions and decisions, from the ledger.
+    """Writes all sections of a handoff except the last: requests, constraints, actions and decisions, from the ledger.
 
-    Where a model wrote prose, its entries take the place of ours, but for what the user asked and demanded: that
-    stays in the user's own words.
-    Without new ones, the model's words of the last handoff stay until a model brings them up to date.
+    If a model wrote prose, its entries replace ours, except for the user's requests and demands, which stay in the
+    user's own words. Without new prose, the model's words of the last handoff stay until a model updates them.
     """
 
     def __init__(self, material: HandoffMaterial) -> None:
@@ -523,27 +680,33 @@ class _Sections:
 
     @property
     def has_prose(self) -> bool:
-        """True if a model wrote sections of the handoff, now or in the one that it follows."""
+        """True if a model wrote sections of this handoff, or of the one before it."""
         return self._prose is not None and bool(self._prose.entries)
 
     @property
+    def refused(self) -> frozenset[str]:
+        """The ids of the denied calls."""
+        return self._folded[0].refused
+
+    @property
     def struck_texts(self) -> tuple[str, ...]:
-        """The words of a model that were struck."""
+        """The struck words of a model."""
         return self._prose.struck_texts if self._prose is not None else ()
 
     def write(self, budget: int, beside: Surroundings) -> tuple[list[HandoffEntry], int]:
-        """Returns the entries within their share of the budget, and how many values had to be struck in them.
+        """Returns the entries within their share of the budget, and the number of values that were struck from them.
 
         Constraints come first, then the goal, the task and the history.
         """
         transcript, request, kept_verbatim = self._transcript, beside.request, beside.kept_verbatim
         ledger, state = self._folded
         older = self._list_older()
-        gone = {n for place, n in enumerate(transcript.numbers) if place not in kept_verbatim}
+        gaps = find_gaps(kept_verbatim, len(transcript.numbers))
+        gone = set(chain.from_iterable(transcript.numbers[gap.start : gap.stop] for gap in gaps))
         asked = [entry for entry in older if entry.section is HandoffSection.ACTIVE_TASK]
         constraints = [
             *(entry for entry in older if entry.section is HandoffSection.CONSTRAINTS),
-            # What a task demanded holds on after the task: until now its own words said so.
+            # A task's demands stay in force after the task; up to now, its own words in the view stated them.
             *(
                 HandoffEntry(HandoffSection.CONSTRAINTS, entry.number, demand)
                 for entry in asked
@@ -557,13 +720,11 @@ class _Sections:
         ]
         share = max(int(budget * _CONSTRAINTS_SHARE), min(_CONSTRAINTS_LEAST, budget // 3))
         entries = self._quote_in_full(request, kept_verbatim, budget)
-        if request is None:  # nobody asked for anything since: what was asked before still stands
+        if request is None:  # nobody has asked for anything since, so the earlier tasks still stand
             entries += self._quote_again(asked, int(budget * max(self._aims.request_share, _TASK_SHARE)))
         goal = self._goal(request, kept_verbatim, budget)
         small = self._prose is None and budget < self._aims.sections_from_tokens
-        ours = (
-            goal if small else []
-        )  # a model's goal may take the place of ours; a short handoff says nothing twice
+        ours = goal if small else []  # a model's goal may replace ours; a short handoff says nothing twice
         quoted = "".join(entry.text for entry in (*entries, *ours))
         entries += goal
         if not self._aims.request_share and budget < self._aims.sections_from_tokens:
@@ -572,7 +733,7 @@ class _Sections:
         entries += self._house_rules(ledger, gone, beside.shown_texts, share // 2)
         if self._aims.sections_from_tokens > budget >= _DEEDS_FROM_TOKENS:
             stands = [*self._state(state, older, gone), *edits_of(state, gone)]
-            stands += self._choices(ledger, older, gone)
+            stands += _tell_otherwise(stands, self._choices(ledger, older, gone))
             share = max(min(_STATE_LEAST, budget // _DEEDS_SHARE), int(budget * _STATE_SHARE))
             if budget < _STATE_FROM_TOKENS:
                 stands = [self._shorten_deed(entry, share) for entry in stands if is_deed(entry)]
@@ -583,8 +744,15 @@ class _Sections:
                 task_share = share // 2 if self._prose is None else budget // 8
                 task = self._task(request, kept_verbatim, budget)
                 entries += self._take(task, max(task_share, _LEAST_TASK))
-            entries += self._take(self._state(state, older, gone), int(budget * _STATE_SHARE))
-            entries += self._take(self._history(ledger, older, gone), share)
+            stands = self._take(self._state(state, older, gone), int(budget * _STATE_SHARE))
+            entries += [
+                *stands,
+                *self._take(
+                    _tell_otherwise(stands, self._history(ledger, older, gone, request)),
+                    share,
+                    newest_first=True,
+                ),
+            ]
         entries, struck = self._verify(_tell_task_once(entries))
         if self._prose is not None:
             entries = self._add_prose(entries, self._prose, budget, state)
@@ -593,12 +761,12 @@ class _Sections:
 
     @cached_property
     def _folded(self) -> tuple[Ledger, State]:
-        """The ledger and the state: they do not depend on the room."""
+        """The ledger and the state, which do not depend on the room."""
         facts = self._transcript.facts(self._redactor, self._aims.facts_of_newest)
         return Ledger.of(facts), State.of(facts)
 
     def _last_prose(self) -> Checked | None:
-        """Returns the entries that a model wrote into the last handoff."""
+        """Returns a model's entries in the last handoff."""
         handoffs = [self._transcript.messages[place] for place in self._transcript.handoffs]
         marks = [part.attributes for one in handoffs for part in one.parts if isinstance(part, Summary)]
         if not any(mark.get(WRITTEN_BY) == MODEL for mark in marks):
@@ -609,10 +777,10 @@ class _Sections:
     def _add_prose(
         self, entries: list[HandoffEntry], prose: Checked, budget: int, state: State
     ) -> list[HandoffEntry]:
-        """Returns a model's entries, within their share, in place of our own where it wrote a section.
+        """Replaces our entries by a model's, within their share, in the sections that it wrote.
 
-        What the user asked and demanded stays in the user's own words, before the model's. How the work stands is ours
-        where the model's words say nothing of it.
+        The user's requests and demands stay in the user's own words, before the model's. Our entries on the state of the
+        work stay if the model has nothing on it.
         """
         said = {(entry.section, entry.text) for entry in entries if entry.section in _IN_USERS_WORDS}
         fresh = [
@@ -625,7 +793,7 @@ class _Sections:
         return [*(entry for entry in entries if entry.section not in told or adds_to(taken, entry)), *taken]
 
     def take_most_needed(self, entries: Sequence[HandoffEntry], share: int) -> list[HandoffEntry]:
-        """Returns the entries that fit the share, in order; sections that are needed most go first."""
+        """Returns the entries that fit the share, in order; the most needed sections choose first."""
         costs = self._tokenizer.count_many([f"- m{entry.number} {entry.text}\n" for entry in entries])
         ranked = sorted(range(len(entries)), key=lambda place: (_NEED[entries[place].section], place))
         taken: set[int] = set()
@@ -637,12 +805,12 @@ class _Sections:
         return [entries[place] for place in sorted(taken)]
 
     def _verify(self, entries: list[HandoffEntry]) -> tuple[list[HandoffEntry], int]:
-        """Returns the entries without values that the conversation does not hold, and how many those were.
+        """Strikes values that are not in the conversation from the entries; returns the entries and the number of strikes.
 
-        Excerpts need no such check: they are the conversation. Entries of an older handoff were checked when
-        it was written, and what they were checked against may be gone.
+        Excerpts need no such check, since they are from the conversation. Entries of an older handoff were checked
+        when it was written, and their sources may be gone by now.
         """
-        known = self._aims.known if self._aims.known is not None else self._transcript.index.vocabulary
+        known = self._aims.known if self._aims.known is not None else self._transcript.index
         older = set(self._list_older())
         checked = [
             Verified(entry.text) if entry in older else strike_unknown(entry.text, known, phrases=False)
@@ -660,7 +828,7 @@ class _Sections:
         return [entry for place in self._transcript.handoffs for entry in readings[place].entries]
 
     def _task(self, request: int | None, kept_verbatim: frozenset[int], budget: int) -> list[HandoffEntry]:
-        """Returns the live request in short (it stands whole after the handoff), and what it goes on from."""
+        """Returns the live request in short, since it follows the handoff whole, and the request or offer before it."""
         spoken = self._people
         entries: list[HandoffEntry] = []
         if request is not None:
@@ -685,7 +853,7 @@ class _Sections:
         return entries
 
     def _find_next_steps(self, request: int) -> str:
-        """Returns what is to be done next where nobody but a summary by another maker speaks; empty elsewhere."""
+        """Returns the next steps if all we have is a summary by another maker; otherwise empty."""
         message = self._transcript.messages[request]
         voices = [one for part in message.parts if isinstance(part, Text) for one in part_voices(part.text)]
         if not any(one.voice is Voice.SUMMARY for one in voices) or request in self._people:
@@ -693,8 +861,9 @@ class _Sections:
         return find_next_steps("\n".join(self._redactor.redact(one.text) for one in voices))
 
     def find_offer(self, request: int | None, kept_verbatim: frozenset[int]) -> tuple[int | None, str]:
-        """Returns the offer that the live request only says yes or no to, and the position of its message; None where
-        there is none, or its message stands in the view.
+        """Returns the offer that the live request merely accepts or declines, after the position of its message.
+
+        Returns None and an empty text if there is no such offer, or if its message is in the view.
         """
         messages = self._transcript.messages
         before = range(request - 1, -1, -1) if request is not None else ()
@@ -718,7 +887,7 @@ class _Sections:
         return [HandoffEntry(HandoffSection.ACTIVE_TASK, number, f"{_OFFERED}{offer}")]
 
     def _quote_asked_before(self, request: int | None, budget: int) -> list[HandoffEntry]:
-        """Returns the last request that says what to do, where the live one says no more than "yes" or a name."""
+        """Returns the last request that says what to do, if the live one is no more than "yes" or a name."""
         messages = self._transcript.messages
         if request is None or not _says_little(spoken_text(messages[request])):
             return []
@@ -729,7 +898,7 @@ class _Sections:
         return [self._quote(HandoffSection.ACTIVE_TASK, earlier, max(60, budget // 12))]
 
     def _goal(self, request: int | None, kept_verbatim: frozenset[int], budget: int) -> list[HandoffEntry]:
-        """Returns the first request as the goal, in short where it stands whole beside the handoff."""
+        """Returns the first request as the goal; in short if it is whole in the view."""
         older = [entry for entry in self._list_older() if entry.section is HandoffSection.GOAL]
         if not older and request is not None and self._aims.request_share:  # what later requests serve
             tasks = [one for one in self._list_older() if one.section is HandoffSection.ACTIVE_TASK]
@@ -752,8 +921,9 @@ class _Sections:
     def _house_rules(
         self, ledger: Ledger, gone: set[int], shown: Sequence[str], share: int
     ) -> list[HandoffEntry]:
-        """Returns the house rules in force that no longer stand in the view; where not all fit, and for the skills
-        used last, what names them.
+        """Returns the house rules in force that are no longer in the view.
+
+        If not all of them fit, and for the skills used last, returns only their names.
         """
         rules = [
             HandoffEntry(HandoffSection.CONSTRAINTS, rule.number, rule.text, rule.label)
@@ -777,14 +947,14 @@ class _Sections:
     def _quote_in_full(
         self, request: int | None, kept_verbatim: frozenset[int], budget: int
     ) -> list[HandoffEntry]:
-        """Returns the live request in the user's own words, where it gives way itself."""
+        """Returns the live request in the user's own words, if it gives way itself."""
         if request is None or request in kept_verbatim or not self._aims.request_share:
             return []
         quoted = self._quote(HandoffSection.ACTIVE_TASK, request, int(budget * self._aims.request_share))
         return [quoted] if quoted.text else []
 
     def _quote_again(self, entries: Sequence[HandoffEntry], limit: int) -> list[HandoffEntry]:
-        """Returns entries of the last handoff within `limit` tokens together, the longest of them cut by sentences."""
+        """Returns entries of the last handoff, within `limit` tokens in all; cuts the longest of them by sentences."""
         costs = self._tokenizer.count_many([entry.text for entry in entries])
         return [
             msgspec.structs.replace(
@@ -796,7 +966,7 @@ class _Sections:
         ]
 
     def _quote_named_requests(self, spoken: Sequence[int], request: int, budget: int) -> list[HandoffEntry]:
-        """Returns the requests that a model named as unfulfilled, in the user's own words."""
+        """Returns the requests that a model called unfulfilled, in the user's own words."""
         named = set(self._prose.open_turns) if self._prose is not None else set()
         places = [place for place in spoken if self._transcript.numbers[place] in named and place != request]
         return [
@@ -804,8 +974,9 @@ class _Sections:
         ]
 
     def _quote(self, section: HandoffSection, place: int, limit: int, note: str = "") -> HandoffEntry:
-        """Returns what a person said, on one line, within `limit` tokens: all of it, or whole sentences of it; where a
-        note says where all of it stands, its first words.
+        """Returns a person's text on one line, within `limit` tokens: all of it or whole sentences.
+
+        With a note on the place of the whole text, returns its first words.
         """
         spoken = self._redactor.redact(spoken_text(self._transcript.messages[place]))
         text = " ".join(spoken.split())
@@ -818,17 +989,18 @@ class _Sections:
         return HandoffEntry(section, number, text)
 
     def _name(self, text: str, limit: int, note: str) -> str:
-        """Returns the first words of a text, as many as fit beside the note."""
+        """Returns the first words of a text, as many as fit together with the note."""
         words = text[: limit * _CHARACTERS_PER_TOKEN].split(" ")
         while len(words) > 1 and self._tokenizer.count(f"{' '.join(words)}{note}") > limit:
             words = words[: max(1, min(len(words) - 1, int(len(words) * 0.9)))]
         return f"{' '.join(words)}{note}"
 
     def _clip_sentences(self, text: str, limit: int, handle: str) -> str:
-        """Returns the first sentences of a text and its last one, with the gap marked; where not even the first one
-        fits, its two ends.
+        """Returns the first sentences of a text and its last one, with the gap marked; no greeting or praise before them.
+
+        If not even the first sentence fits, returns the two ends of the text.
         """
-        said = sentences(text[: limit * _CHARACTERS_PER_TOKEN])
+        said = [*dropwhile(_is_polite, sentences(text[: limit * _CHARACTERS_PER_TOKEN]))]
         gap = f"[… {handle} …]"
         costs = self._tokenizer.count_many(
             [gap, *said, last := next(reversed(sentences(text[-_LAST_WORDS:])), "")]
@@ -841,13 +1013,15 @@ class _Sections:
             kept.append(one)
             room -= cost + 1
         if not kept:
-            return " ".join(clip(" ".join(text.split()), limit, self._tokenizer.count, handle).split())
+            told = text[text.find(said[0]) :] if said else text
+            return " ".join(clip(" ".join(told.split()), limit, self._tokenizer.count, handle).split())
         ends = [last] if costs[-1] <= room and len(last) < _LAST_WORDS else []
         return " ".join([*kept, gap, *ends])
 
     def _state(self, state: State, older: Sequence[HandoffEntry], gone: set[int]) -> list[HandoffEntry]:
-        """Returns entries on how the work stands, the most needed first: those of now, then those of an older handoff
-        that nothing has overtaken.
+        """Returns entries on the state of the work, most needed first.
+
+        New entries come before those of an older handoff that nothing has overtaken.
         """
         kept = [
             entry
@@ -857,7 +1031,7 @@ class _Sections:
         return [*entries_of(state, gone), *reversed(kept)]
 
     def _choices(self, ledger: Ledger, older: Sequence[HandoffEntry], gone: set[int]) -> list[HandoffEntry]:
-        """Returns what the agent chose, the newest first, for a handoff too short to list what was decided."""
+        """Returns the agent's choices, newest first, for a handoff too short for a section on decisions."""
         fresh = [
             HandoffEntry(HandoffSection.DECISIONS, fact.number, fact.text)
             for fact in ledger.decisions
@@ -866,19 +1040,24 @@ class _Sections:
         known = [entry for entry in older if entry.section is HandoffSection.DECISIONS]
         return [*known, *fresh][: -_MOST_DECIDED - 1 : -1]
 
-    def _history(self, ledger: Ledger, older: Sequence[HandoffEntry], gone: set[int]) -> list[HandoffEntry]:
-        """Returns entries on what was done, decided and touched, the most needed first, and the newest of each kind.
+    def _history(
+        self, ledger: Ledger, older: Sequence[HandoffEntry], gone: set[int], request: int | None
+    ) -> list[HandoffEntry]:
+        """Returns entries on actions, decisions and files, most needed first, and the newest of each kind.
 
-        A file that an action names is not listed again, unless the action is too old to be.
+        Files that the live request names come before the newest. A file that an action names is not listed again, unless the
+        action is too old to be listed.
         """
         done, touched, decided = (
             [fact for fact in facts if fact.number in gone][::-1]
             for facts in (ledger.actions, ledger.files, ledger.decisions)
         )
-        failing = {fact.call_id for fact in ledger.open_errors}  # these stand among what is blocked
+        failing = {fact.call_id for fact in ledger.open_errors}  # the section on blockers has these
         done = [fact for fact in done if fact.call_id not in failing][:_MOST_DONE]
         decided = decided[:_MOST_DECIDED]
         named = "\n".join(fact.text for fact in done)
+        asked = "" if request is None else spoken_text(self._transcript.messages[request])
+        touched.sort(key=lambda fact: not _names(asked, fact.label))
         files = [fact for fact in touched if fact.label not in named][:_MOST_FILES]
         changed = [fact for fact in files if not fact.text.endswith(" read")]
         fresh = [
@@ -894,19 +1073,31 @@ class _Sections:
         return entries
 
     def _shorten_deed(self, entry: HandoffEntry, share: int) -> HandoffEntry:
-        """Returns an entry on edits with as many of its files, the newest last, as fit the share."""
+        """Returns an entry on edits with as many of its files as fit the share, the newest last."""
         what, _, listed = entry.text.partition(": ")
         paths = listed.split(", ")
         if entry.section is HandoffSection.BLOCKED:
-            return entry
+            return self._shorten_failure(entry, share)
         for first in range(len(paths)):
             text = f"{what}: {'… ' if first else ''}{', '.join(paths[first:])}"
             if self._tokenizer.count(f"- m{entry.number} {text}\n") <= share:
                 return msgspec.structs.replace(entry, text=text)
         return entry
 
-    def _take(self, entries: Sequence[HandoffEntry], share: int) -> list[HandoffEntry]:
-        """Returns the first entries that fit the share, no text twice, in the order of their messages."""
+    def _shorten_failure(self, entry: HandoffEntry, share: int) -> HandoffEntry:
+        """Returns an entry on what fails; where it does not fit the share, with the names of its files alone."""
+        if self._tokenizer.count(f"- m{entry.number} {entry.text}\n") <= share:
+            return entry
+        about, colon, error = entry.text.partition(": ")
+        return msgspec.structs.replace(entry, text=f"{_FOLDERS.sub('…/', about)}{colon}{error}")
+
+    def _take(
+        self, entries: Sequence[HandoffEntry], share: int, *, newest_first: bool = False
+    ) -> list[HandoffEntry]:
+        """Returns the first entries that fit the share, no text twice, in the order of their messages.
+
+        Those of one message stay in their order, which is the reverse of the given one where that is newest first.
+        """
         costs = self._tokenizer.count_many([f"- m{entry.number} {entry.text}\n" for entry in entries])
         taken: dict[str, HandoffEntry] = {}
         for entry, cost in zip(entries, costs, strict=True):
@@ -914,7 +1105,8 @@ class _Sections:
             if cost <= share and key not in taken:
                 taken[key] = entry
                 share -= cost
-        return sorted(taken.values(), key=lambda entry: entry.number)
+        fitting = list(taken.values())
+        return sorted(fitting[::-1] if newest_first else fitting, key=lambda entry: entry.number)
 
 
 def _tell_task_once(entries: Sequence[HandoffEntry]) -> list[HandoffEntry]:
@@ -931,8 +1123,16 @@ def _tell_task_once(entries: Sequence[HandoffEntry]) -> list[HandoffEntry]:
     return [one for one in told if one.section is not HandoffSection.GOAL or one.number not in twice]
 
 
+def _tell_otherwise(told: Sequence[HandoffEntry], entries: Sequence[HandoffEntry]) -> list[HandoffEntry]:
+    """Returns the entries without sentences that are told already: the agent's present work is often also its choice."""
+    said = "\n".join(entry.text for entry in told)
+    return [
+        entry for entry in entries if entry.section is not HandoffSection.DECISIONS or entry.text not in said
+    ]
+
+
 def _name_result(call: ToolCall) -> str:
-    """Returns the tool, and where it shows or changes one file, the name of that file."""
+    """Returns the tool and, if it shows or changes one file, the name of that file."""
     family = tool_family(call.name)
     if family not in {ToolFamily.READ, ToolFamily.PATCH, ToolFamily.WRITE}:
         return call.name
@@ -942,15 +1142,19 @@ def _name_result(call: ToolCall) -> str:
 
 
 def _order(entry: HandoffEntry) -> int:
-    """Returns the number of an entry of the context, which stands by message; others keep the order they have."""
+    """Returns the sort key of an entry: its message number in the context, which is in the order of messages; else 0."""
     return entry.number if entry.section is HandoffSection.CONTEXT else 0
 
 
+def _is_brief(text: str) -> bool:
+    """Returns True if a short sentence has fewer than five words and no more letters than these would have."""
+    return len(text.split()) < _BRIEF_WORDS and (len(text) < _BRIEF_UNSPACED or not _UNSPACED.search(text))
+
+
 def _says_little(text: str) -> bool:
-    """Returns whether a request cannot be told from the others: "go on", "yes", two words."""
-    return GO_ON.match(text) is not None or (
-        len(text.split()) < _TELLING_WORDS and len(text) < _TELLING_CHARACTERS
-    )
+    """Returns True if a request does not say what to do: "go on", "yes", two words, "can you do it again"."""
+    few = len(text.split()) < _TELLING_WORDS and len(text) < _TELLING_CHARACTERS
+    return few or GO_ON.match(text) is not None or only_points(text.strip())
 
 
 def _constraint(fact: Fact) -> str:

@@ -1,4 +1,4 @@
-"""The text of a handoff: sections of entries, each with the number of the message it stands for.
+"""Renders and parses the text of a handoff: sections of entries, each with the number of its message.
 
     ## Constraints & Preferences
     - m1 never touch migrations/
@@ -7,7 +7,7 @@
     DATABASE_PORT = 5433
 
 `parse_handoff` reads back what `render_handoff` wrote, so that a later compaction updates the last handoff
-and does not summarise a summary. An outline (see `outline`) is read as critical context: what stands directly
+instead of summarising a summary. An outline (see `outline`) is read as critical context: the lines directly
 below the header of a node are its notes.
 """
 
@@ -38,13 +38,13 @@ __all__ = [
 
 OUTLINE = "Outline"
 SYSTEM_NOTE = "Some earlier turns of this conversation may be replaced by a summary of them."
-"""The note on compaction that a system prompt gets where it is asked for."""
+"""The note on compaction for the system prompt, if the settings want one."""
 NODE_HEADER = re.compile(r"\[(n\d{1,9}(?: n\d{1,9})*) m(\d{1,9}[\d -]*)\]$")
 _NOTES = "notes"
 
 
 class HandoffSection(StrEnum):
-    """The sections of a handoff, in the order in which they stand."""
+    """The sections of a handoff, in order."""
 
     ACTIVE_TASK = "Active Task"
     GOAL = "Goal"
@@ -62,9 +62,9 @@ class HandoffSection(StrEnum):
 
 
 class HandoffEntry(msgspec.Struct, frozen=True, gc=False):
-    """Lines about one message. `label` says who or what spoke, where that is not plain.
+    """Lines about one message. `label` names the speaker or the tool, if that is not obvious.
 
-    The number is 0 where a model stated something and named no message for it.
+    The number is 0 if a model stated something without naming a message for it.
     """
 
     section: HandoffSection
@@ -76,9 +76,11 @@ class HandoffEntry(msgspec.Struct, frozen=True, gc=False):
 _TITLE = re.compile(r"## (.+)$")
 _ITEM = re.compile(r"(?:-|\d+\.) (?:m(\d+) )?(.*)$")
 _HEADER = re.compile(r"\[m(\d+)(?: ([^\]\n]*))?\]$")
-_SPECIAL = re.compile(r"^(?=\[[mn]\d|## |(?:-|\d+\.) m\d|\\)", re.MULTILINE)
-_SPECIAL_IN_ITEM = re.compile(r"(?<=\n)(?=## |(?:-|\d+\.) |\\)|^(?=m\d+ |\\)")
-_BACKSLASH = r"\\"
+# From line break to line break, which `re` finds sooner than the beginning of a line.
+_SPECIAL = re.compile(r"\n(?=\[[mn]\d|## |(?:-|\d+\.) m\d|\\)")
+_SPECIAL_IN_ITEM = re.compile(r"\n(?=## |(?:-|\d+\.) |\\)")
+_SPECIAL_AT_START = re.compile(r"m\d+ |\\")
+_LINE_AND_BACKSLASH = r"\n\\"
 _SECTIONS = {section.value: section for section in HandoffSection} | {OUTLINE: HandoffSection.CONTEXT}
 _CONTEXT_TITLE = f"\n## {HandoffSection.CONTEXT.value}\n"
 _ORDER = {section: place for place, section in enumerate(HandoffSection)}
@@ -101,7 +103,7 @@ def render_handoff(entries: Iterable[HandoffEntry]) -> str:
             item += 1
             bullet = f"{item}." if section is HandoffSection.COMPLETED else "-"
             turn = f"m{entry.number} " if entry.number else ""
-            lines.append(f"{bullet} {turn}{_SPECIAL_IN_ITEM.sub(_BACKSLASH, entry.text)}")
+            lines.append(f"{bullet} {turn}{_escape_item(entry.text)}")
     return "\n".join(lines)
 
 
@@ -111,12 +113,12 @@ def header_of(number: int, label: str) -> str:
 
 
 def parse_handoff(text: str) -> tuple[HandoffEntry, ...]:
-    """Returns the entries of a handoff that we rendered. Text in no entry (a model's prose) is left out."""
+    """Returns the entries of a handoff that we rendered. Leaves out text in no entry (a model's prose)."""
     return tuple(_entries(text))
 
 
 def split_context(text: str) -> tuple[str, tuple[HandoffEntry, ...]]:
-    """Returns a handoff in two: all before the excerpts that end it, and those. `join_context` undoes it."""
+    """Splits a handoff before the excerpts at its end; returns the text and the excerpts. `join_context` undoes it."""
     before, title, after = text.rpartition(_CONTEXT_TITLE)
     if not title or re.search(r"^## ", after, re.MULTILINE):
         return text, ()
@@ -157,4 +159,12 @@ def _entries(text: str) -> Iterator[HandoffEntry]:
 
 def escape(text: str) -> str:
     """Text whose lines cannot be taken for ours."""
-    return _SPECIAL.sub(_BACKSLASH, text)
+    lines = f"\n{text}"
+    return _SPECIAL.sub(_LINE_AND_BACKSLASH, lines)[1:] if _SPECIAL.search(lines) else text
+
+
+def _escape_item(text: str) -> str:
+    """Text of an item whose lines cannot be taken for the beginning of another one."""
+    if "\n" in text:
+        text = _SPECIAL_IN_ITEM.sub(_LINE_AND_BACKSLASH, text)
+    return f"\\{text}" if _SPECIAL_AT_START.match(text) else text

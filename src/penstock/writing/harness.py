@@ -1,7 +1,7 @@
 """Chooses from harness text: the rules in it that are in force, and the few lines that tell what it was.
 
 A client repeats the rules of a project, its skills and the state of the environment as text in user messages. Of such a
-text the instructions outlive the message: `house_rules_in` finds them. Where it takes more room than it earns,
+text the instructions outlive the message: `house_rules_in` finds them. If it takes more room than it earns,
 `shorten_harness` leaves its telling lines and the handle of the whole.
 """
 
@@ -29,6 +29,7 @@ _RULES_TAG = re.compile(
     r"repo(?:sitory)?[-_]instructions|custom[-_]instructions|INSTRUCTIONS)\b",
     re.IGNORECASE,
 )
+_TAG_AROUND = re.compile(r"^<[^\W_]+(?:[_-]+[^\W_]+)+(?:\s[^<>]*)?>|</[^\W_]+(?:[_-]+[^\W_]+)+>$")
 # What a client says about its own reminder is no rule of the project.
 _ABOUT_ITSELF = re.compile(
     r"this (?:context|reminder|message)|system[- ]reminder|these instructions override|"
@@ -58,21 +59,28 @@ _TELLING = re.compile(r"\b(?:error|failed|failure|status|exit code|blocked|denie
 
 
 def house_rules_in(part: VoicedPart) -> tuple[str, ...]:
-    """Returns the binding lines of a project's or a user's rules, as they stand; none where the part holds no rules."""
+    """Returns the binding lines of a project's or a user's rules, as they stand; none if the part holds no rules."""
     if part.voice is not Voice.REMINDER:
         return ()
     named = _RULES_FILE.search(part.text)
     if named is None and _RULES_TAG.match(part.text) is None:
         return ()
+    begin = named.start() if named else 0
+    line_begin = part.text.rfind("\n", 0, begin) + 1
+    if part.text.startswith("<", line_begin):  # the file is named within a tag
+        begin = line_begin
     lines = (
-        line.strip().lstrip("-*•>0123456789. ")
-        for line in part.text[named.start() if named else 0 :].split("\n")
+        _TAG_AROUND.sub("", line.strip()).strip().lstrip("-*•>0123456789. ")
+        for line in part.text[begin:].split("\n")
     )
     return tuple(
         dict.fromkeys(
             line
             for line in lines
-            if len(line) <= _LONGEST_RULE and not line.startswith(("#", "<")) and _is_rule(line)
+            if len(line) <= _LONGEST_RULE
+            and not line.startswith(("#", "<"))
+            and not line.endswith((":", ":**"))  # what it announces stands below it
+            and _is_rule(line)
         )
     )
 
@@ -97,7 +105,7 @@ def title_of(part: VoicedPart) -> str:
 
 
 def find_next_steps(summary: str) -> str:
-    """Returns what a summary by another maker says is to be done next; empty where it has no such section.
+    """Returns what a summary by another maker says is to be done next; empty if it has no such section.
 
     That is its section on the next step, or else on what is pending, or on the current work.
     """

@@ -1,24 +1,34 @@
-"""The facts of a conversation, without a model: actions, errors, constraints, decisions.
+"""Collects the facts of a conversation without a model: actions, errors, constraints, decisions.
 
-`facts_in` reads one message; `Ledger.of` folds the facts of a conversation: a call meets its outcome, a file
-is listed once with all that was done to it, a command that was run again stands with its latest outcome (one that goes on
-in the background with what a later call got of it), an error that went away is no longer open, and a constraint that was
-changed says by which message. How the work stands at the end is folded from the same facts by `state`.
+`facts_in` reads one message. `Ledger.of` folds the facts of a conversation: a call gets its outcome; a file is listed
+once, with everything that was done to it; a repeated command has its latest outcome (if it runs in the background, the
+one that a later call got); an error that went away is no longer open; and a changed constraint names the message that
+changed it. `state` folds the same facts into the state of the work at the end.
 """
 
 from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from penstock.conversation.message import Message, Role, Text, ToolCall, ToolResult
-from penstock.conversation.speakers import Voice, part_voices
+from penstock.conversation.speakers import Voice, voices_of
+from penstock.writing.caseless import CaselessPattern, is_plain
 from penstock.writing.constraints import find_constraints, sentences, without_code
 from penstock.writing.harness import house_rules_in, title_of
-from penstock.writing.stubs import ToolFamily, arguments_of, exit_status, main_argument, shorten, tool_family
+from penstock.writing.stubs import (
+    ToolFamily,
+    arguments_of,
+    exit_status,
+    find_path,
+    main_argument,
+    shorten,
+    tool_family,
+)
 from penstock.writing.values import sub_words
 
 if TYPE_CHECKING:
@@ -28,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.redaction import Redactor
 
 __all__ = [
+    "DeniedCall",
     "Fact",
     "FactKind",
     "Failures",
@@ -42,6 +53,7 @@ __all__ = [
     "kinds_of_command",
     "read_call",
     "read_outcome",
+    "read_refusal",
 ]
 
 
@@ -63,7 +75,7 @@ class FactKind(StrEnum):
 
 
 class Progress(StrEnum):
-    """The progress of a thing to do."""
+    """The progress of an item to do."""
 
     OPEN = "open"
     DOING = "doing"
@@ -71,10 +83,10 @@ class Progress(StrEnum):
 
 
 class TodoItem(msgspec.Struct, frozen=True, gc=False):
-    """One thing to do, in the words of its list. `key` is its id or its step, `number` the message of its list.
+    """One item to do, in the words of its list. `key` is its id or its step, `number` the message of its list.
 
-    `touched` is the last message that edited a file which the step of a plan names.
-    A change that leaves the progress as it is has None for it.
+    `touched` is the last message that edited a file named in the step of a plan. The progress is None in a change that
+    leaves it as it is.
     """
 
     text: str
@@ -85,12 +97,13 @@ class TodoItem(msgspec.Struct, frozen=True, gc=False):
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False):
-    """One fact, in the words of its source. `number` is the message, `call_id` ties calls and outcomes.
+    """One fact, in the words of its source. `number` is the message; `call_id` links calls and outcomes.
 
-    Of a call, `check` are the kinds of tests, builds and runs in its command, and `path` the files that it edits, one per
-    line; `only_looks` is one that changes nothing. `process` is, of an outcome, what goes on in the background, and of a
-    call, what it waits for. `suspect` is an outcome that reads like a failed check, whatever its status says. `items` are
-    those of a list of things to do.
+    For a call, `check` names the kinds of tests, builds and runs in its command, and `path` the files that it edits, one
+    per line; `only_looks` is True if it changes nothing, `lands` if it commits. `process` is, for an outcome, the process
+    that continues in the background, and for a call, the one that it waits for. An outcome is `suspect` if it reads like a
+    failed check, whatever its status says; `refused` if the call was denied; `skipped` if it never ran. `items` are those
+    of a list of things to do.
     """
 
     kind: FactKind
@@ -108,26 +121,59 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     only_looks: bool = False
     process: str = ""
     suspect: bool = False
+    refused: bool = False
+    skipped: bool = False
+    lands: bool = False
     items: tuple[TodoItem, ...] = ()
 
 
-_LEAST_WORDS = 7  # fewer are a heading, or say that there is something to know: "I found the root cause"
-_ANNOUNCES = re.compile(
-    r"(?:now|next|so|then|first)?,? ?(?:if you (?:want|like|prefer)|let me|let[’']s|i(?:[’']m| am) (?:\w+ )?\w+ing|i(?:[’']ll| will))\b",
+# What a client answers for a call that a person, or a policy in a person's name, did not allow.
+_REFUSED = re.compile(
+    r"\s*\W{0,2}(?:error: )?(?:operation cancelled\W{1,3}(?:reason: )?)?(?:"
+    r"(?:the )?(?P<person>user) (?:does(?:n[’']t| not) want to proceed|(?:has )?(?:denied|declined|rejected|refused) (?:this|the|to|"
+    r"permission|execution|your))|"
+    r"(?:the |this )?(?:tool(?: (?:call|use))?|command|operation|action|edit|request|execution) (?:was |has been )?"
+    r"(?:denied|declined|rejected|refused) by the (?P<also>user)|"
+    r"permission (?:for this action|to use [^\n]{1,60}) (?:was|has been) denied)",
     re.IGNORECASE,
 )
-_DECISION = re.compile(
+_SAID_WITH_IT = re.compile(
+    r"\b(?:the user said|feedback|reason)(?::|>)\s*(?!user (?:denied|rejected))(\S.*?)(?:</\w+>|\Z)",
+    re.IGNORECASE | re.DOTALL,
+)
+# What a client answers for a call that it did not run, since another one of the same message failed.
+_NEVER_RAN = re.compile(
+    r"\s*(?:<(?:tool_use_)?error>)?\s*(?:sibling tool call errored|cancelled: parallel tool call\b)",
+    re.IGNORECASE,
+)
+_ERROR_TAG = re.compile(r"</?(?:tool_use_)?error>")
+_REFUSAL_STARTS_WITHIN = 200  # characters
+_LEAST_WORDS = 7  # fewer are a heading, or only announce something: "I found the root cause"
+_ANNOUNCES = CaselessPattern(
+    r"(?:now|next|so|then|first)?,? ?(?:(?:continu|check|look|investigat|review|start|proceed|verify|read|trac)ing\b|if you (?:want|like|prefer)|let me|let[’']s|i(?:[’']m| am) (?:\w+ )?\w+ing|i(?:[’']ll| will))\b",
+)
+_DECISION = CaselessPattern(
     r"\b(?:decided|decision|chose|choosing|i(?:[’']ll| will)? (?:pick|choose)|i picked|we(?:[’']ll| will) use|going with|settled on|instead of|"
     r"root cause|the (?:problem|bug|issue|fix) (?:is|was)|turns out|because)\b|原因|决定|理由|решил|причина",
-    re.IGNORECASE,
 )
-_DECIDES = re.compile(
+_DECIDES = CaselessPattern(
     r"\b(?:decided|chose|choosing|i(?:[’']ll| will)? (?:pick|choose)|i picked|(?:will|[’']ll) use|going with|settled on)\b",
+)
+# A guess or a possibility, which was neither found nor decided.
+_GUESSES = CaselessPattern(
+    r"\b(?:might|may be|maybe|perhaps|probably|likely|possibly|presumably|could be|would be|i (?:think|suspect|guess|believe)|"
+    r"seems?|appears? to|not sure|unclear)\b|可能|也许|たぶん|вероятно|возможно|наверное",
+)
+# A choice that only points to what was chosen.
+_ONLY_POINTS = re.compile(
+    r"\W*(?:(?:so|ok(?:ay)?|then|now|and|i(?:[’']ll| will|[’']m| am)?|we(?:[’']ll| will|[’']re)?|let[’']s|"
+    r"decided|chose|choosing|choose|picked?|use|going|go|settled|with|on|for|that|this|these|those|it|the|"
+    r"one|first|second|same|approach|option|way|plan|idea|route|solution|here|instead)\W+)+$",
     re.IGNORECASE,
 )
 _OPTION = re.compile(r"(?:[-*•]|\(?\w[.)])\s|\*\*")
 _LEAST_CHOICE = 3  # words of a sentence that names a choice
-# One of these stands in every text that the pattern finds, and looking for them is much quicker.
+# Every text that the pattern finds contains one of these, and searching for them is much faster.
 _DECISION_HINTS = (
     *(
         "decid",
@@ -144,18 +190,18 @@ _DECISION_HINTS = (
     ),
     *("problem", "bug", "issue", "fix", "turns out", "because", "原因", "决定", "理由", "решил", "причина"),
 )
-_ERROR = re.compile(
-    r"^.*(?:\b(?:\w*Error|\w*Exception|error|fatal|panic|failed|failure|FAILED|denied|not found|cannot|"
-    r"No such file|undefined|traceback)\b).*$",
-    re.MULTILINE | re.IGNORECASE,
+_ERROR = CaselessPattern(
+    r"(?:error|exception|f(?<!\wf)(?:atal|ailed|ailure)|p(?<!\wp)anic|d(?<!\wd)enied|n(?<!\wn)o(?:t found| such file)|"
+    r"c(?<!\wc)annot|u(?<!\wu)ndefined|t(?<!\wt)raceback)\b"
 )
-# The line of a failed check that says most, before any line that only mentions an error.
+# The most telling line of a failed check, preferred to any line that only mentions an error.
 _TELLING = re.compile(
     r"^(?:E {3,}\S.*|FAILED \S.*|--- FAIL: .*|FAIL: .*|.*\berror(?:\[\w+\]| TS\d+)?: \S.*|\w*(?:Error|"
     r"Exception): .*)$",
     re.MULTILINE,
 )
-# A place in a file, line and column: how compilers and linters report, also where a pipe has lost their status.
+# A place in a file, line and column, as compilers and linters report it, even if a pipe has lost their status.
+_PLACE = re.compile(r":\d{1,6}:\d{1,6}: ")  # stands in each, and is found much sooner
 _COMPILER = re.compile(
     r"^[\w./\\@+-]{1,200}\.\w{1,8}:\d{1,6}:\d{1,6}: (?!(?:warning|note|info)\b)\S.*$",
     re.MULTILINE | re.IGNORECASE,
@@ -164,7 +210,7 @@ _SAYS_ERROR = re.compile(
     r"\s*(?:<(?:tool_use_)?error>|error\b[: ]|\w+Error: |Traceback \(most recent|fatal: |\{\"error\")",
     re.IGNORECASE,
 )
-# What runners print where a check failed, and how they count what did.
+# The lines of runners about a failed check, and their counts of failures.
 _FAILED_SIGNS = (
     *(
         "\nFAIL",
@@ -184,14 +230,14 @@ _ENDS = 500
 _TASK_ID = re.compile(r"\b(?:task|todo|item) #?(\d+)\b|\"(?:id|task_?id)\": ?\"?([\w-]+)", re.IGNORECASE)
 _SHORT_RESULT = 400
 _PATCHED = re.compile(r"\*\*\* (?:Update|Add|Delete) File: (\S+)")
-_PATH_KEYS = ("file_path", "path", "filename", "file", "uri")
-_NO_EDITS = ("view", "open", "undo_edit")  # of an editor that takes its command as an argument
+_NO_EDITS = ("view", "open", "undo_edit")  # commands of an editor that takes them as an argument
 _PATH = re.compile(r"(?=[^./]*[./].)[\w.~@/+-]*\w|Makefile|Dockerfile")
+_TRIAL = re.compile(r"\bmktemp -d\b|\b(?:cd|pushd) [\"']?(?:/tmp|/var/tmp|\$\{?(?:TMP|TMPDIR|tmp)\b)")
 _SHELL_EDIT = re.compile(
     r"\b(?:sed|perl)(?: -\w+){0,4} -(?=\w*i)\S+(?: -\w+){0,4} (?:'[^']*'|\"[^\"]*\"|\S+) ([^\s;&|<>]+)|"
     r"\b(?:cat|echo|printf)\b[^|;&<>]*+(?:>>? ?([^\s;&|<>]+))?|\btee\b ?([^\s;&|<>]+)"
 )
-# Tests, builds, linters and programs under work. The first group, with what the second leaves of it, is the kind.
+# Tests, builds, linters and programs in development. The kind is the first group, less what the second removes from it.
 _CHECK = re.compile(
     r"(?:(?:\w+=\S*|sudo|time|nice|env|timeout \S+|(?:poetry|uv|pipenv|pdm|hatch|rye|npx|bunx|pnpm exec|"
     r"bundle) ?(?:exec|run)?|"
@@ -211,35 +257,38 @@ _LONG_MESSAGE = 4_000
 _LONGEST_SENTENCE = 300
 _BULLET = re.compile(r"^(?:(?:[-*•>+–]|\d{1,3}[.)]|#{1,6})\s+)+")
 _PROBE = 3_000
-_MOST_CONSTRAINTS = 150  # of a longer list the first ones, which set the rules, and the newest
+_MOST_CONSTRAINTS = 150  # of a longer list, the first ones, which set the rules, and the newest stay
 
 
 def facts_in(message: Message, redactor: Redactor) -> tuple[Fact, ...]:
     """Returns the facts of one message, not yet numbered."""
     found: list[Fact] = []
+    spoken = voices_of(message)
     for part in message.parts:
         match part:
-            case Text(text=text) if message.role is Role.USER:
-                for voiced in part_voices(text):
+            case Text() if message.role is Role.USER:
+                for voiced in next(spoken)[1]:
                     found += _demands(voiced, redactor)
             case Text(text=text) if message.role is Role.ASSISTANT:
-                if any(map(text.lower().__contains__, _DECISION_HINTS)):
+                if _hints_at_decision(text):
                     found += [
-                        Fact(FactKind.DECISION, said, label="choice" if _DECIDES.search(said) else "")
-                        for said in _find_statements(text, _DECISION, redactor)
+                        Fact(FactKind.DECISION, said, label="choice" if _DECIDES.is_in(said) else "")
+                        for said in _find_statements(text, redactor)
                     ]
                 found += _question(text, redactor)
             case ToolCall():
                 found.append(read_call(part, redactor.redact))
             case ToolResult():
-                found.append(read_outcome(part, redactor.redact))
+                found.append(outcome := read_outcome(part, redactor.redact))
+                if outcome.refused:
+                    found += _demands_with(read_refusal(part.text), redactor)
             case _:
                 pass
     return tuple(found)
 
 
 def _demands(voiced: VoicedPart, redactor: Redactor) -> Iterator[Fact]:
-    """Yields what a person demands, and the rules that a harness repeats under the title that they stand under."""
+    """Yields a person's demands, and the rules that a harness repeats, with their titles."""
     if voiced.voice is Voice.PERSON:
         for sentence in find_constraints(redactor.redact(voiced.text)):
             yield Fact(FactKind.CONSTRAINT, sentence)
@@ -250,6 +299,13 @@ def _demands(voiced: VoicedPart, redactor: Redactor) -> Iterator[Fact]:
         title = redactor.redact(title_of(voiced))
         for rule in rules:
             yield Fact(FactKind.HOUSE_RULE, redactor.redact(rule), label=title)
+
+
+def _demands_with(refusal: DeniedCall | None, redactor: Redactor) -> Iterator[Fact]:
+    """Yields the demands of a person who denies a call."""
+    if refusal is not None and refusal.by_person:
+        for sentence in find_constraints(redactor.redact(refusal.words)):
+            yield Fact(FactKind.CONSTRAINT, sentence)
 
 
 class Ledger(msgspec.Struct, frozen=True):
@@ -263,10 +319,12 @@ class Ledger(msgspec.Struct, frozen=True):
     open_errors: tuple[Fact, ...]
     decisions: tuple[Fact, ...]
     questions: tuple[Fact, ...]
+    refused: frozenset[str]
+    """The ids of the denied calls."""
 
     @classmethod
     def of(cls, facts: Iterable[Fact]) -> Ledger:
-        """Fold numbered facts, in the order of their messages."""
+        """Folds numbered facts, in the order of their messages."""
         facts = join_waits(list(facts))
         by_kind: dict[FactKind, list[Fact]] = {kind: [] for kind in FactKind}
         for fact in facts:
@@ -283,28 +341,45 @@ class Ledger(msgspec.Struct, frozen=True):
             open_errors=fold_failures(facts).standing,
             decisions=tuple(by_kind[FactKind.DECISION]),
             questions=tuple(by_kind[FactKind.QUESTION][-1:]),
+            refused=frozenset(call_id for call_id, outcome in outcomes.items() if outcome.refused),
         )
 
 
-def _find_statements(text: str, pattern: re.Pattern[str], redactor: Redactor) -> Iterator[str]:
-    if not pattern.search(text if len(text) <= _LONG_MESSAGE else text[:2_000] + text[-2_000:]):
+def _find_statements(text: str, redactor: Redactor) -> Iterator[str]:
+    if not _DECISION.is_in(text if len(text) <= _LONG_MESSAGE else text[:2_000] + text[-2_000:]):
         return
-    offers = "?" in text[-_LONGEST_SENTENCE:]  # then what it lists are options, of which a person chooses
+    offers = "?" in text[-_LONGEST_SENTENCE:]  # then it lists options for a person to choose from
     for sentence in sentences(without_code(redactor.redact(text))):
+        if not _hints_at_decision(sentence) or not _DECISION.is_in(sentence):
+            continue
+        decides = _DECIDES.is_in(sentence)
         if (
-            pattern.search(sentence)
-            and not sentence.startswith(("|", "#"))
+            not sentence.startswith(("|", "#"))
             and not ("a" <= sentence[0] <= "z")  # the rest of a sentence that was wrapped
-            and not (offers and _OPTION.match(sentence) and not _DECIDES.search(sentence))
-            and (
-                _says_enough(sentence, _LEAST_CHOICE)
-                if _DECIDES.search(sentence)
-                else _says_enough(sentence, _LEAST_WORDS) and not _ANNOUNCES.match(sentence)
-            )
+            and not (offers and _OPTION.match(sentence) and not decides)
+            and (_says_choice(sentence) if decides else _says_finding(sentence))
             and len(sentence) <= _LONGEST_SENTENCE
             and not sentence.endswith((":", ":**"))
         ):
             yield _BULLET.sub("", sentence)
+
+
+def _hints_at_decision(text: str) -> bool:
+    return any(map(text.lower().__contains__, _DECISION_HINTS))
+
+
+def _says_choice(sentence: str) -> bool:
+    """Returns True if a sentence with a word of choice says what was chosen."""
+    return _says_enough(sentence, _LEAST_CHOICE) and _ONLY_POINTS.match(f"{sentence} ") is None
+
+
+def _says_finding(sentence: str) -> bool:
+    """Returns True if a sentence reports a finding, and neither announces nor guesses."""
+    return (
+        _says_enough(sentence, _LEAST_WORDS)
+        and not _ANNOUNCES.starts(sentence)
+        and not _GUESSES.is_in(sentence)
+    )
 
 
 def _says_enough(sentence: str, words: int) -> bool:
@@ -319,7 +394,7 @@ def _question(text: str, redactor: Redactor) -> list[Fact]:
 
 
 def read_call(call: ToolCall, redact: Callable[[str], str]) -> Fact:
-    """Returns what a call is about: its main argument, the files that it edits, the checks in its command."""
+    """Returns the subject of a call: its main argument, the files that it edits, the checks in its command."""
     family = tool_family(call.name)
     arguments = arguments_of(call)
     main = main_argument(family, arguments)
@@ -333,14 +408,17 @@ def read_call(call: ToolCall, redact: Callable[[str], str]) -> Fact:
         label=call.name,
         check="\n".join(kinds_of_command(main)) if is_command else "",
         only_looks=is_command and _only_looks(main),
+        lands=is_command and _LANDS.search(main) is not None,
         process=waited_for,
         path="\n".join(redact(path) for path in _find_edited_paths(family, arguments, main)),
     )
 
 
 def _find_edited_paths(family: ToolFamily, arguments: dict[str, Any], main: str) -> list[str]:
-    """Returns the files that a call changes, as far as its arguments name them."""
+    """Returns the files that a call changes, if its arguments name them."""
     if family is ToolFamily.TERMINAL:
+        if _TRIAL.search(main):
+            return []
         found = _PATCHED.findall(main) or [
             path.strip("'\"") for groups in _SHELL_EDIT.findall(main) for path in groups if path
         ]
@@ -351,11 +429,11 @@ def _find_edited_paths(family: ToolFamily, arguments: dict[str, Any], main: str)
         ]
     if family not in {ToolFamily.WRITE, ToolFamily.PATCH} or arguments.get("command") in _NO_EDITS:
         return []
-    named = [arguments[key] for key in _PATH_KEYS if isinstance(arguments.get(key), str)]
     patched = [
         path for value in arguments.values() if isinstance(value, str) for path in _PATCHED.findall(value)
     ]
-    return list(dict.fromkeys(patched or named[:1]))
+    named = find_path(arguments)
+    return list(dict.fromkeys(patched or ([named] if named else [])))
 
 
 _WAITED_FOR = ("session_id", "bash_id", "shell_id", "task_id", "process_id")
@@ -371,15 +449,15 @@ def find_waited_for(arguments: dict[str, Any]) -> str:
 
 
 def find_running(text: str) -> str:
-    """Returns the id under which a command goes on in the background, where its result begins with one."""
+    """Returns the id of a command that continues in the background, if its result begins with one."""
     running = _GOES_ON.search(text[:_SAID_AT_ONCE])
     return running[1] if running else ""
 
 
 def join_waits(facts: Sequence[Fact]) -> list[Fact]:
-    """Returns the facts with each call that waits for a process standing for the command that began it.
+    """Returns the facts with each call that waits for a process replaced by the command that started it.
 
-    Both may stand in one message: then the call that waits comes before the result that names the process.
+    Both may be in one message: then the waiting call comes before the result that names the process.
     """
     began: dict[str, Fact] = {}
     calls = {fact.call_id: fact for fact in facts if fact.kind is FactKind.CALL}
@@ -392,24 +470,31 @@ def join_waits(facts: Sequence[Fact]) -> list[Fact]:
 
 
 def _stand_for(command: Fact | None, call: Fact) -> Fact:
-    """Returns the call as the command that began what it waits for; as it is where that is not known, or itself."""
+    """Returns the call as the command that started its process; unchanged if that is unknown, or the call itself."""
     if command is None or command.call_id == call.call_id:
         return call
     return msgspec.structs.replace(command, number=call.number, call_id=call.call_id, path="")
 
 
 def read_outcome(result: ToolResult, redact: Callable[[str], str]) -> Fact:
-    """Returns the exit status and, where there is one, the exact first line of an error."""
+    """Returns the exit status and, if there is an error, its exact first line."""
     text = result.text
+    if (refusal := read_refusal(text)) is not None:
+        said = f": {' '.join(redact(refusal.words).split())}" if refusal.words else ""
+        by = " by the user" if refusal.by_person else ""
+        line = shorten(f"refused{by}{said}", _LONGEST_SENTENCE)
+        return Fact(FactKind.OUTCOME, line, call_id=result.call_id, failed=True, refused=True)
+    if _NEVER_RAN.match(text) is not None:
+        return Fact(FactKind.OUTCOME, "", call_id=result.call_id, failed=True, skipped=True)
     probe = text if len(text) <= 2 * _PROBE else f"{text[:_PROBE]}\n{text[-_PROBE:]}"
     status = exit_status(probe) if "xit" in probe or "eturn" in probe or "XIT" in probe else None
     failed = result.is_error or (status is not None and status != 0) or _SAYS_ERROR.match(probe) is not None
     suspect = not failed and _reads_failed(text)
     line = ""
     if failed or suspect:
-        match = _TELLING.search(probe) or _COMPILER.search(probe) or _ERROR.search(probe)
-        first = match[0] if match else next((one for one in probe.split("\n") if one.strip()), "")
-        line = shorten(redact(first.strip()), _LONGEST_SENTENCE)
+        match = _TELLING.search(probe) or _COMPILER.search(probe)
+        first = match[0] if match else _find_line_of_error(probe)
+        line = shorten(redact(_ERROR_TAG.sub("", first).strip()), _LONGEST_SENTENCE)
     task = _TASK_ID.search(text) if len(text) < _SHORT_RESULT and not failed else None
     return Fact(
         FactKind.OUTCOME,
@@ -423,16 +508,46 @@ def read_outcome(result: ToolResult, redact: Callable[[str], str]) -> Fact:
     )
 
 
+def _find_line_of_error(text: str) -> str:
+    """Returns the first line with a word of failure; without any, the first line that is not blank."""
+    if (found := _ERROR.find(text)) is None:
+        return next((one for one in text.split("\n") if one.strip()), "")
+    end = text.find("\n", found.end())
+    return text[text.rfind("\n", 0, found.start()) + 1 : end if end >= 0 else len(text)]
+
+
+class DeniedCall(NamedTuple):
+    """A call that was not allowed, as its result says."""
+
+    by_person: bool
+    """True if a person denied it, False for a rule or a program."""
+    words: str
+    """The person's words, where the result quotes any."""
+
+
+def read_refusal(text: str) -> DeniedCall | None:
+    """Returns the denial that a result states; None for the result of a call that was allowed."""
+    head = text[:_REFUSAL_STARTS_WITHIN]
+    lowered = head.lower()
+    if "user" not in lowered and "permission" not in lowered and is_plain(head):
+        return None  # one of them stands in each, and is found much sooner
+    refused = _REFUSED.match(head)
+    if refused is None:
+        return None
+    said = _SAID_WITH_IT.search(text, refused.end())
+    return DeniedCall(bool(refused["person"] or refused["also"]), said[1].strip() if said is not None else "")
+
+
 def _reads_failed(text: str) -> bool:
-    """Returns whether the start or the end of an output says that a check failed: that is where runners say it."""
+    """Returns True if the start or the end of an output, where runners report, says that a check failed."""
     ends = text if len(text) <= 4 * _ENDS else f"{text[:_ENDS]}\n{text[-3 * _ENDS :]}"
     ends = f"\n{ends}\n"
     return (
         any(map(ends.__contains__, _FAILED_SIGNS))
-        or _COMPILER.search(ends) is not None
+        or (_PLACE.search(ends) is not None and _COMPILER.search(ends) is not None)
         or any(
             _COUNTED.search(ends[max(0, found.start() - 16) : found.start()])
-            for found in _FAIL_WORD.finditer(ends)
+            for found in (_FAIL_WORD.finditer(ends) if "fail" in ends or "error" in ends else ())
         )
     )
 
@@ -460,7 +575,7 @@ _LOOKS_ONLY = re.compile(
 
 
 def _only_looks(command: str) -> bool:
-    """Returns whether every piece of a command only looks at something."""
+    """Returns True if every part of a command only looks at something."""
     bare = _TO_NOWHERE.sub("", _QUOTED.sub("''", command))
     if re.search(r">(?!\()", bare):
         return False
@@ -469,36 +584,36 @@ def _only_looks(command: str) -> bool:
 
 
 def kinds_of_command(command: str) -> list[str]:
-    """Returns the kinds of tests, builds and runs in a command, such as "go test"; none of any other command."""
+    """Returns the kinds of tests, builds and runs in a command, such as "go test"; nothing for other commands."""
     found = (_CHECK.match(piece.strip()) for piece in re.split(r"&&|\|\||;|\n|\|", command))
     kinds = (" ".join(one[1].split()) for one in found if one is not None)
     return list(dict.fromkeys(re.sub(r"^(npm|pnpm|yarn|bun) run ", r"\1 ", kind) for kind in kinds))
 
 
 class Failures(msgspec.Struct, frozen=True):
-    """The failures that stand, oldest first, and the commands (and kinds of commands) that succeeded last."""
+    """The remaining failures, oldest first, and the commands (and kinds of commands) that succeeded last."""
 
     standing: tuple[Fact, ...] = ()
     cleared: frozenset[str] = frozenset()
 
 
 class _Failure(msgspec.Struct):
-    """A failure that nothing has cleared yet: what would, and how much went well since."""
+    """A failure that nothing has cleared yet: what would clear it, and how many calls went well since."""
 
     fact: Fact
     names: frozenset[str]
     successes: int = 0
-    is_old: bool = False  # a person has asked for something else since
+    is_old: bool = False  # True if a person has asked for something else since
 
 
 def fold_failures(facts: Sequence[Fact]) -> Failures:
-    """Returns which failures still stand.
+    """Returns the failures that remain.
 
-    A later success of the same call, or of the same kind of command, takes a failure away. A failed look at something (a
-    search, a file that is not there) never stands. A failed check stands until it succeeds; once a person has asked for
-    something else, the success of any check of its sort or a commit is enough; a failed build also until tests pass. Any
-    other failure stands only while the
-    agent is still at it: not after a new request, nor after several things went well.
+    A later success of the same call, or of the same kind of command, clears a failure. A failed look at something (a
+    search, a missing file) never counts. A failed check remains until it succeeds; once a person has asked for
+    something else, the success of any check of its sort, or a commit, is enough. A failed build also ends when tests
+    pass. Any other failure remains only while the agent is working on it: not after a new request, nor after several
+    successful calls.
     """
     calls = {fact.call_id: fact for fact in facts if fact.kind is FactKind.CALL}
     standing: list[_Failure] = []
@@ -509,14 +624,16 @@ def fold_failures(facts: Sequence[Fact]) -> Failures:
             for one in standing:
                 one.is_old = True
         call = calls.get(fact.call_id) if fact.kind is FactKind.OUTCOME else None
-        if call is None or call.family in _LOOKS or call.only_looks or fact.process:
+        if call is None or call.family in _LOOKS or call.only_looks or fact.process or fact.skipped:
             continue
         names = _names_of(call)
         if fact.failed or (fact.suspect and call.check):
             cleared -= names
             standing = [one for one in standing if not names & one.names]
             text = f"{call.text}: {fact.text}" if call.text and fact.text else call.text or fact.text
-            failure = msgspec.structs.replace(fact, text=text, check=call.check, label=call.label)
+            # A denied check tells nothing, nor does one whose program is not there: the agent finds another way to run it.
+            check = "" if fact.refused or _lacks_program(fact.text, call.text) else call.check
+            failure = msgspec.structs.replace(fact, text=text, check=check, label=call.label)
             standing.append(_Failure(failure, names))
         else:
             cleared |= names
@@ -526,8 +643,12 @@ def fold_failures(facts: Sequence[Fact]) -> Failures:
 
 
 _LOOKS = frozenset({ToolFamily.READ, ToolFamily.SEARCH, ToolFamily.LIST})
-_STALE = 6  # calls that went well after a failure that is no check: the agent has found another way
-_COMMIT = re.compile(r"\bgit (?:commit|push|merge)\b")
+_STALE = 6  # successful calls after a failure that is not a check: the agent has found another way
+_LANDS = re.compile(r"\bgit (?:-\w \S+ )*+(?:commit|push|merge)\b")
+_NO_PROGRAM = re.compile(
+    r"(?:command not found: |(?=\S+: (?:command )?not found|['\"]\S+['\"](?:: executable file not found| is not recognized as))['\"]?)"
+    r"([^\s:'\"]+)"
+)
 _SORTS = (
     ("test", re.compile(r"test|spec|tox|nox|jest|mocha|phpunit")),
     ("lint", re.compile(r"lint|ruff|mypy|pyright|flake8|biome|prettier|vet|clippy|fmt|format|pre-commit")),
@@ -535,19 +656,29 @@ _SORTS = (
 )
 
 
+def _lacks_program(error: str, command: str) -> bool:
+    """Returns True if the command could not be run, since a program that it names is not there."""
+    return not {*command.split()}.isdisjoint(_NO_PROGRAM.findall(error))
+
+
 def _clears(call: Fact, names: frozenset[str], failure: _Failure) -> bool:
-    """Returns whether the success of a call takes the failure away."""
-    if names & failure.names:
+    """Returns True if the success of a call clears the failure."""
+    if names & failure.names or _includes(names, failure.names):
         return True
     if not failure.fact.check:
         failure.successes += 1
         return failure.successes > _STALE
     sorts = {_sort_of(kind) for kind in call.check.split("\n")}
     if "test" in sorts and _sort_of(failure.fact.check) == "build":
-        return True  # what is tested was built
+        return True  # tested code was built
     if not failure.is_old:
         return False
-    return _COMMIT.search(call.text) is not None or _sort_of(failure.fact.check) in sorts - {""}
+    return call.lands or _sort_of(failure.fact.check) in sorts - {""}
+
+
+def _includes(names: frozenset[str], failed: frozenset[str]) -> bool:
+    """Returns True if a script passed and its variant failed: "lint" says as much as "lint:fix"."""
+    return any(one.startswith(f"{name}:") for one in failed for name in names)
 
 
 def _sort_of(check: str) -> str:
@@ -555,7 +686,7 @@ def _sort_of(check: str) -> str:
 
 
 def _names_of(call: Fact) -> frozenset[str]:
-    """Returns what a later call must share with this one to be of its kind."""
+    """Returns the names of which a later call must share one to be of the same kind."""
     if call.check:
         return frozenset(call.check.split("\n"))
     if call.family is ToolFamily.TERMINAL:
@@ -565,23 +696,37 @@ def _names_of(call: Fact) -> frozenset[str]:
 
 
 def _actions(calls: _Pairs) -> Iterator[Fact]:
-    """Calls with side effects, each with its outcome; a repeated one stands where it was done last."""
+    """Yields calls with side effects, each with its outcome; a repeated one at its last place."""
     latest: dict[tuple[str, str], Fact] = {}
+    runs: dict[str, list[tuple[str, str]]] = {}  # the runs that still count, by the kinds of their check
     for call, outcome in calls:
         verb = _EFFECTS.get(call.family)
-        if verb is None or not call.text or call.only_looks:
+        undone = outcome is not None and (outcome.refused or outcome.skipped)
+        if verb is None or not call.text or call.only_looks or undone:
             continue
         key = (verb, call.text)
         uses = latest.pop(key).uses + 1 if key in latest else 1
         text = f"{verb} {call.text}{_result_words(call, outcome)}"
-        latest[key] = msgspec.structs.replace(call, text=text, uses=uses)
+        latest[key] = msgspec.structs.replace(call, text=text, uses=uses, failed=_has_failed(call, outcome))
+        if call.check:
+            # A failure means nothing once the check has run again, and a success nothing once it has failed since.
+            for kind in call.check.split("\n"):
+                before = [one for one in runs.get(kind, ()) if one in latest and one != key]
+                for one in before:
+                    if latest[one].failed or (latest[key].failed and latest[one].check == call.check):
+                        del latest[one]
+                runs[kind] = [*(one for one in before if one in latest), key]
     yield from latest.values()
+
+
+def _has_failed(call: Fact, outcome: Fact | None) -> bool:
+    return outcome is not None and (outcome.failed or (outcome.suspect and bool(call.check)))
 
 
 def _result_words(call: Fact, outcome: Fact | None) -> str:
     if outcome is None:
         return " → not confirmed"
-    if outcome.failed or (outcome.suspect and call.check):
+    if _has_failed(call, outcome):
         return f" → {outcome.text or 'failed'}"
     if outcome.process:
         return " → still running"
@@ -589,16 +734,17 @@ def _result_words(call: Fact, outcome: Fact | None) -> str:
 
 
 def _files(calls: _Pairs) -> Iterator[Fact]:
-    """Yields each file once, with what was done to it, in the order in which it was last touched."""
+    """Yields each file once, with everything that was done to it, in the order of the last actions."""
     done: dict[str, dict[str, int]] = {}
     verbs: dict[ToolFamily, str] = {
         ToolFamily.READ: "read",
         ToolFamily.WRITE: "written",
         ToolFamily.PATCH: "patched",
     }
-    for call, _ in calls:
+    for call, outcome in calls:
         verb = verbs.get(call.family)
-        if verb and call.text and len(call.text.split()) == 1:
+        failed = outcome is not None and outcome.failed
+        if verb and not failed and call.text and len(call.text.split()) == 1:
             touched = done.pop(call.text, {})
             touched[verb] = call.number
             done[call.text] = touched
@@ -624,8 +770,14 @@ _CHANGE = re.compile(
 )
 
 
+@lru_cache(maxsize=2 * _MOST_CONSTRAINTS)
+def _read_demand(text: str) -> tuple[frozenset[str], bool]:
+    """Returns the words of a demand, and whether it changes another. Most are the same from one compaction to the next."""
+    return frozenset(sub_words(text)), _CHANGE.search(text) is not None
+
+
 def _with_changes(constraints: list[Fact]) -> list[Fact]:
-    """Returns each constraint once; one that a later message changed says by which."""
+    """Returns each constraint once; one that was changed later names the message that changed it."""
     distinct: dict[str, Fact] = {}
     some = (
         constraints
@@ -635,8 +787,9 @@ def _with_changes(constraints: list[Fact]) -> list[Fact]:
     for fact in some:
         distinct.setdefault(" ".join(fact.text.lower().split()), fact)
     kept = list(distinct.values())
-    words: list[Any] = [sub_words(fact.text) for fact in kept]
-    changes = [place for place, fact in enumerate(kept) if _CHANGE.search(fact.text)]
+    read = [_read_demand(fact.text) for fact in kept]
+    words = [one for one, _ in read]
+    changes = [place for place, (_, is_change) in enumerate(read) if is_change]
     for place, fact in enumerate(kept):
         for later in changes:
             shared = words[place] & words[later]

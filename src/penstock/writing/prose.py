@@ -67,7 +67,7 @@ _NAMES: dict[str, HandoffSection] = {
 class Prose(msgspec.Struct, frozen=True):
     """A model's words: entries by section, and the turns it named as unfulfilled requests.
 
-    An entry's number is the turn that the model gave for it, 0 where it gave none.
+    An entry's number is the turn that the model gave for it, 0 if it gave none.
     """
 
     entries: tuple[HandoffEntry, ...]
@@ -75,7 +75,7 @@ class Prose(msgspec.Struct, frozen=True):
 
 
 def read_prose(text: str) -> Prose | None:
-    """Returns the entries of a model's text, or None where it has none of the headings and so is no handoff."""
+    """Returns the entries of a model's text, or None if it has none of the headings and so is no handoff."""
     sections = list(_sections(_FENCE.sub("", _drop_thoughts(text))))
     if not any(known for _, known, _ in sections):
         return None

@@ -17,7 +17,7 @@ from penstock.conversation.speakers import Voice, part_voices
 from penstock.writing.constraints import sentences
 from penstock.writing.excerpts import write_scalar
 from penstock.writing.ledger import find_running, find_waited_for, read_call, read_outcome
-from penstock.writing.stubs import ToolFamily, arguments_of, main_argument, shorten
+from penstock.writing.stubs import ToolFamily, arguments_of, find_path, main_argument, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -100,7 +100,6 @@ _FILE_VERBS = {
     ToolFamily.WRITE: "written",
     ToolFamily.PATCH: "edited",
 }
-_PATH_KEYS = ("file_path", "path", "filename", "file_name", "file", "notebook_path", "uri")
 _FOLDER_KEYS = ("workdir", "cwd", "working_directory", "working_dir")
 _PATHLIKE = re.compile(r"~?[\w.@+/-]*(?:/[\w.@+-]+|[\w@+-]\.\w{1,8})|Makefile|Dockerfile")
 _COMMAND_PIECE = re.compile(r"&&|\|\||;|\n|\|")
@@ -223,7 +222,7 @@ def _files_of_tool(family: ToolFamily, arguments: dict[str, Any]) -> Iterator[tu
     if patched:
         yield from patched
         return
-    path = next((arguments[key] for key in _PATH_KEYS if isinstance(arguments.get(key), str)), "")
+    path = find_path(arguments)
     if path.strip():
         yield FILE, _tidy_path(path), _EDITOR_VERBS.get(str(arguments.get("command")), _FILE_VERBS[family])
 

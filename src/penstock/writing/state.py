@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from penstock.conversation.message import Message, Role, Text, ToolCall
+from penstock.conversation.speakers import find_typed_command, person_words
+from penstock.writing.caseless import CaselessPattern
 from penstock.writing.constraints import sentences, without_code
 from penstock.writing.handoff import HandoffEntry, HandoffSection
 from penstock.writing.ledger import (
@@ -118,6 +120,7 @@ _OPEN = frozenset(
 )
 _BOX = re.compile(r"^[ \t]*+(?:(?:[-*+•]|\d{1,3}[.)])[ \t]*+)?\[([ xX\-~/✓✔])\][ \t]+(\S.*)$", re.MULTILINE)
 _STEP = re.compile(r"^\s{0,3}(?:\*\*)?(?:step )?(\d{1,2})[.):]\s*(\S(?:.*\S)?)", re.MULTILINE | re.IGNORECASE)
+_NUMBER_OF_STEP = re.compile(r"\d[.):]")  # stands in each, and is found much sooner
 _PLAN_TITLE = re.compile(
     r"(?:\bplan\b|\bsteps?\b|\bto-?do\b|\bremaining\b|what[’']s left|left to do|next up|\bi(?:[’']ll|"
     r" will)\b|going to\b|"
@@ -135,8 +138,11 @@ _STEP_BEGUN = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 
+_NUMBERED = re.compile(r" \d{1,2}\b")  # stands in every sentence on a step that is done or begun
+_BULLET = re.compile(r"^(?:(?:[-*•>+–]|\d{1,3}[.)]|#{1,6})\s+)+")
+
 # What an agent says that it will do.
-_INTENT = re.compile(
+_INTENT = CaselessPattern(
     r"(?:(?:ok(?:ay)?|great|good|perfect|now|next|then|first|finally|alright|so|sure|got it|and|right|"
     r"excellent|(?:once|after|when|if) [^,\n]{1,60},(?:[^,\n]{1,40},)?|thank[^,\n]{0,34},|als nächstes|jetzt|"
     r"ensuite|maintenant|ahora|agora|ora|"
@@ -150,21 +156,39 @@ _INTENT = re.compile(
     r"vou\b|deixe-me|falta|"
     r"farò|lasciami|devo ancora|ik ga|laat me|я (?:сейчас|буду|сделаю|проверю)|давай(?:те)?|осталось|接下来|"
     r"现在(?:我|让我|来)|让我|"
-    r"我(?:会|将|来|先)|下一步|次に|これから|残り|이제|다음으로|제가 )",
+    r"我(?:会|将|来|先)|下一步|次に|これから|残り|이제|다음으로|제가 )|"
+    # In the present tense only behind a word of time: "jetzt prüfe ich", "ensuite je corrige", "ahora cambio".
+    r"(?:als nächstes|jetzt|nun|danach|zuerst|zunächst) [a-zäöüß]+e ich\b|"
+    r"(?:ensuite|maintenant|d[’']abord),? j(?:e |[’'])|"
+    r"(?:ahora|a continuación|luego|agora|em seguida),? (?!(?:todo|tudo|solo|sólo|como|esto|eso|no|yo|pero|mismo|cuando|"
+    r"quando|creo|veo|vejo|tengo|tenho|entiendo|entendo)\b)[a-záéíóúãç]+o\b",
+)
+_TELLS_ITSELF = re.compile(  # the last sentence before a call: "Now update the caller:"
+    r"(?:(?:and )?now|next|then|first|finally|also),? (?:add|adjust|apply|build|bump|call|change|check|clean|commit|compile|"
+    r"configure|convert|create|define|delete|deploy|document|drop|edit|enable|export|expose|extend|extract|find|finish|fix|"
+    r"format|generate|handle|implement|import|insert|install|lint|look|make|mark|merge|modify|move|open|push|read|rebuild|"
+    r"refactor|regenerate|register|remove|rename|replace|re-?run|restore|revert|review|rewrite|run|search|set|simplify|split|"
+    r"start|switch|test|tweak|update|use|verify|wire|write)\b.*[:.]$",
+    re.IGNORECASE,
+)
+_LOOKS = re.compile(  # which changes nothing, and is over when something is changed
+    r"(?:.*\b(?:let me|let[’']s|i(?:[’']ll| will| need to)|(?:am|[’']m) going to)|now|next|then|first|finally|also),?"
+    r"(?: (?:also|now|first|just|quickly|take a))*"
+    r" (?:check|look|see|read|find|view|search|examine|inspect|explore|understand|verify|review|investigate|trace|open|list)\b"
+    r"(?!.*\b(?:fix|add|change|update|write|implement|remove|replace|create|edit|rename|refactor)\b)",
     re.IGNORECASE,
 )
 _PROMISE = re.compile(
     r"\bi(?:[’']ll| will)\b|ich werde|je vais|voy a|я (?:сделаю|проверю)|我(?:会|将)", re.IGNORECASE
 )
 _VAGUE = re.compile(  # "let me make the changes": which, it does not say
-    r"\b(?:make|implement|do|apply|start|begin|continue|proceed|fix|check|look|see|take|try|go)"
+    r"(?<![\w./-])(?:make|implement|do|apply|start|begin|continue|proceed|fix|check|look|see|take|try|go)"
     r"(?: (?:with|the|these|those|this|that|it|them|all|now|at|a|an|look|changes?|edits?|fix(?:es)?|again|ahead|on|up))*\W*$",
     re.IGNORECASE,
 )
 _SHORT = 25  # characters: a shorter sentence of an answer says little
 _REMARK = 10  # characters: a shorter request is a remark
 _CLOSING = re.compile(r"\b(?:anything|something) else\b|\bhow (?:can|may) i (?:help|assist)\b", re.IGNORECASE)
-_COMMIT = re.compile(r"\bgit (?:-C \S+ )?commit\b")
 _EDITED = "edited and not tested since:"
 _EDITED_FOR = "edited for this request:"
 _FENCE = "```"
@@ -177,16 +201,19 @@ _LONG_WORD = re.compile(r"\w{4,}")
 _WORDS = re.compile(r"\w{3,}")
 _MOST_TODO = 8
 _NEW_MATTER = 60  # characters of a request that is more than a remark on the plan
+_NO_STATE = frozenset(
+    {FactKind.CONSTRAINT, FactKind.HOUSE_RULE, FactKind.SKILL}
+)  # of all turns, so they are many
 _KEPT_PROMISE = 3  # calls after which a promise is taken to be kept, or to be work in progress
 
 
 def signs_in(message: Message, redactor: Redactor) -> tuple[Fact, ...]:
     """Returns what one message tells of the state of the work, not yet numbered: requests, answers, plans, intentions."""
     found: list[Fact] = []
+    if message.role is Role.USER and any(isinstance(one, Text) and one.text.strip() for one in message.parts):
+        found.append(_note_asked(person_words(message) or find_typed_command(message), redactor))
     for part in message.parts:
         match part:
-            case Text(text=text) if message.role is Role.USER and text.strip():
-                found.append(_note_asked(text, redactor))
             case Text(text=text) if message.role is Role.ASSISTANT and text.strip():
                 found += _note_said(text, redactor)
             case ToolCall():
@@ -229,7 +256,7 @@ class State(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, facts: Sequence[Fact]) -> State:
         """Folds numbered facts, in the order of their messages."""
-        facts = join_waits(facts)
+        facts = join_waits([fact for fact in facts if fact.kind not in _NO_STATE])
         talk = _fold_talk(facts)
         failures = fold_failures(facts)
         todo, closed = _fold_todo(facts)
@@ -259,15 +286,13 @@ def entries_of(state: State, gone: Container[int]) -> list[HandoffEntry]:
     entries += _todo_entries(state.todo)
     if state.doing is not None and not any(item.progress is Progress.DOING for item in state.todo):
         entries.append(HandoffEntry(HandoffSection.IN_PROGRESS, state.doing.number, state.doing.text))
-    if state.untested:
-        paths = ", ".join(fact.text for fact in state.untested[-6:])
-        entries.append(
-            HandoffEntry(HandoffSection.IN_PROGRESS, state.untested[-1].number, f"{_EDITED} {paths}")
-        )
+    if untested := [fact for fact in state.untested if fact.number in gone]:
+        paths = ", ".join(fact.text for fact in untested[-6:])
+        entries.append(HandoffEntry(HandoffSection.IN_PROGRESS, untested[-1].number, f"{_EDITED} {paths}"))
     asked = [
         *(("not answered yet", fact) for fact in reversed(state.waiting[-2:])),
         *(("asked the user, no answer yet", fact) for fact in state.questions[-1:]),
-        *(("promised", fact) for fact in state.promises[-2:]),
+        *(("promised" if _PROMISE.search(fact.text) else "said last", fact) for fact in state.promises[-2:]),
     ]
     entries += [
         HandoffEntry(HandoffSection.PENDING, fact.number, f"{what}: {fact.text}") for what, fact in asked
@@ -297,8 +322,18 @@ def is_deed(entry: HandoffEntry) -> bool:
 
 
 def contradicts(state: State, entry: HandoffEntry) -> bool:
-    """Returns whether the entry names as open what the conversation shows to be done or to work again."""
+    """Returns whether the entry names as open what the conversation shows to be done or to work again.
+
+    And whether it says that tests pass of a run that failed.
+    """
     match entry.section:
+        case HandoffSection.COMPLETED | HandoffSection.STATE:
+            return _TESTS_PASS.search(entry.text) is not None and any(
+                "test" in fact.check
+                and entry.number in _numbers_of(fact, entry.section)
+                and not _TESTS_FAIL.search(entry.text)
+                for fact in state.failing
+            )
         case HandoffSection.BLOCKED:
             still = any(_names_failure(entry.text, fact) for fact in state.failing)
             return not still and any(_names_command(entry.text, command) for command in state.cleared)
@@ -352,7 +387,8 @@ def adds_to(written: Iterable[HandoffEntry], entry: HandoffEntry) -> bool:
 
 
 def _note_asked(text: str, redactor: Redactor) -> Fact:
-    if GO_ON.match(text):
+    """Returns what a person asks for; where only a harness speaks, that the agent is to go on."""
+    if not text or GO_ON.match(text):
         return Fact(FactKind.ASKED, "", label="go on")
     first = sentences(redactor.redact(text[:4_000]))
     if first and all(one.endswith(("?", "？")) for one in first[-2:]):
@@ -365,32 +401,43 @@ def _note_said(text: str, redactor: Redactor) -> Iterator[Fact]:
     items = _list_in(clean)
     if items:
         yield Fact(FactKind.TODO, "", label="plan", items=items)
-    yield from (Fact(FactKind.STEP, found[1], label="done") for found in _STEP_DONE.finditer(clean))
-    yield from (Fact(FactKind.STEP, found[1], label="begun") for found in _STEP_BEGUN.finditer(clean))
+    if _NUMBERED.search(clean):
+        yield from (Fact(FactKind.STEP, found[1], label="done") for found in _STEP_DONE.finditer(clean))
+        yield from (Fact(FactKind.STEP, found[1], label="begun") for found in _STEP_BEGUN.finditer(clean))
     spoken = [one for one in sentences(clean) if len(one) <= _LONGEST]
     said = [_bare(one) for one in spoken]
-    meant = [(place, one) for place, one in enumerate(said) if _INTENT.match(one)][-2:]
+    intends = [_INTENT.starts(one) for one in said]
+    last = len(said) - 1
+    meant = [
+        (place, one)
+        for place, one in enumerate(said)
+        if intends[place] or (place == last and _TELLS_ITSELF.match(one))
+    ][-2:]
+    others = (one for one, intent in zip(said, intends, strict=True) if not intent)
+    if _FENCE in clean:
+        others = (one for one in map(_bare, sentences(without_code(clean))) if not _INTENT.starts(one))
     told = [
         one
-        for one in map(_bare, sentences(without_code(clean)) if _FENCE in clean else spoken)
+        for one in others
         if _SHORT < len(one) <= _LONGEST
         and one[0].isalnum()
         and one[-1] not in ":?|"
         and "://" not in one
         and (" " in one or not one.isascii())
-        and not _INTENT.match(one)
     ]
     yield Fact(FactKind.SAID, "\n".join(told[:_MOST_SAID]))
     kept = clean.rfind(_FENCE)  # what was announced before the last code of the text is in it
     for place, one in meant:
         # What a text announces at its beginning, its end has mostly done.
-        is_promise = place >= len(said) - 2 or (2 * place >= len(said) and _PROMISE.search(one) is not None)
+        is_promise = (place >= len(said) - 2 and intends[place]) or (
+            2 * place >= len(said) and _PROMISE.search(one) is not None
+        )
         is_promise = is_promise and clean.rfind(spoken[place]) > kept
         yield Fact(FactKind.INTENT, one, label="promise" if is_promise else "")
 
 
 def _bare(sentence: str) -> str:
-    return re.sub(r"^(?:(?:[-*•>+–]|\d{1,3}[.)]|#{1,6})\s+)+", "", sentence)
+    return sentence if sentence[:1].isalpha() else _BULLET.sub("", sentence)
 
 
 def _first_whole(some: Iterable[str], longest: int) -> str:
@@ -409,7 +456,7 @@ def _list_in(text: str) -> tuple[TodoItem, ...]:
     boxes = _BOX.findall(text) if "[" in text else []
     if len(boxes) >= 2:
         return tuple(TodoItem(_bare(item), _progress(box) or Progress.OPEN) for box, item in boxes)
-    steps = list(_STEP.finditer(text))
+    steps = list(_STEP.finditer(text)) if _NUMBER_OF_STEP.search(text) else []
     for place, step in enumerate(steps):
         before = text[: step.start()].rstrip().rpartition("\n")[2]
         if step[1] == "1" and _PLAN_TITLE.search(before.strip("*#_: ")):
@@ -524,25 +571,40 @@ def _fold_talk(facts: Sequence[Fact]) -> _Talk:
                     _take_answer(talk, asks, said)
                     asks, said, calls = [], [], 0
                 talk.questions = talk.questions if fact.label == "question" else ()
-                asks += [fact] if fact.label != "go on" else []
+                if fact.label != "go on":
+                    asks.append(fact)
+                    talk.doing = None  # that was for the request before
             case FactKind.SAID:
                 said = [fact]
             case FactKind.INTENT | FactKind.QUESTION if said:
                 said.append(fact)
             case FactKind.CALL:
-                meant = [one for one in said if one.kind is FactKind.INTENT and not _VAGUE.search(one.text)]
-                talk.doing = meant[-1] if meant else talk.doing
+                talk.doing = _announce(said, fact, talk.doing)
                 said, calls = [], calls + 1
                 talk.promises = talk.promises if calls <= _KEPT_PROMISE else ()
-            case FactKind.OUTCOME if fact.call_id in passed:
-                talk.doing = None  # what it said it would do is done, and was checked
+            case FactKind.OUTCOME if fact.call_id in passed or fact.refused:
+                talk.doing = None  # what it said it would do is done, and was checked, or is not to be done
             case _:
                 pass
     if said:
         _take_answer(talk, asks, said)
     else:
-        talk.waiting = tuple(one for one in asks[:-1] if _is_more_than_remark(one.text))
+        again = asks[-1].text if asks else ""
+        talk.waiting = tuple(one for one in asks[:-1] if _is_more_than_remark(one.text) and one.text != again)
     return talk
+
+
+def _announce(said: Sequence[Fact], call: Fact, before: Fact | None) -> Fact | None:
+    """Returns what the agent does now by what it said before its call, and what it announced before that.
+
+    Who edits a file, or says that it begins to change things, whichever, is done with looking at something.
+    """
+    meant = [one for one in said if one.kind is FactKind.INTENT]
+    named = [one for one in meant if not _VAGUE.search(one.text)]
+    if named:
+        return named[-1]
+    changes = bool(call.path) or any(_LOOKS.match(one.text) is None for one in meant)
+    return None if before is not None and changes and _LOOKS.match(before.text) else before
 
 
 def _is_more_than_remark(asked: str) -> bool:
@@ -597,7 +659,9 @@ def _fold_todo(facts: Sequence[Fact]) -> tuple[tuple[TodoItem, ...], frozenset[s
     closed: set[str] = set()
     ids = {fact.call_id: fact.label for fact in facts if fact.kind is FactKind.OUTCOME and fact.label}
     for fact in facts:
-        items = [msgspec.structs.replace(item, number=fact.number) for item in fact.items]
+        items = (
+            [msgspec.structs.replace(item, number=fact.number) for item in fact.items] if fact.items else []
+        )
         planned.follow(fact)
         match fact.kind, fact.label:
             case FactKind.TODO, "plan":
@@ -709,15 +773,21 @@ class _Edits(NamedTuple):
 
 def _fold_edits(facts: Sequence[Fact]) -> _Edits:
     failed = {fact.call_id for fact in facts if fact.kind is FactKind.OUTCOME and fact.failed}
+    refused = {fact.call_id for fact in facts if fact.kind is FactKind.OUTCOME and fact.refused}
     untested: dict[str, Fact] = {}
     edited: dict[str, Fact] = {}
     checked = ran = False
+    asked = asked_before = 0  # where work was asked for last, and where before that
     for fact in facts:
         if fact.kind is FactKind.ASKED and fact.label != "go on":
             edited = {}
+            if not fact.label and len(fact.text) > _REMARK:
+                asked, asked_before = fact.number, asked
         if fact.kind is not FactKind.CALL:
             continue
         ran = ran or fact.family.value == "terminal"
+        if fact.call_id in refused:
+            continue
         if fact.path and fact.call_id not in failed:
             for path in fact.path.split("\n"):
                 for edits in (untested, edited):
@@ -725,17 +795,21 @@ def _fold_edits(facts: Sequence[Fact]) -> _Edits:
                     edits[path] = msgspec.structs.replace(fact, text=path)
         if _is_check(fact) and (fact.check or fact.call_id not in failed):
             untested, checked = {}, checked or bool(fact.check)
-    return _Edits(tuple(untested.values()) if ran else (), tuple(edited.values()), checked)
+    # What was edited for requests before the last two has been answered long ago: it is not in progress.
+    recent = [fact for fact in untested.values() if fact.number >= asked_before]
+    return _Edits(tuple(recent) if ran else (), tuple(edited.values()), checked)
 
 
 def _is_check(call: Fact) -> bool:
     """Returns whether a call tests, builds or runs something, or commits it."""
-    return bool(call.check) or _COMMIT.search(call.text) is not None
+    return bool(call.check) or call.lands
 
 
 def _todo_entries(todo: Sequence[TodoItem]) -> list[HandoffEntry]:
     """Returns what is being done and what is open, with how much of the list is done."""
     left = [item for item in todo if item.progress is not Progress.DONE]
+    if all(item.touched for item in left):
+        return []  # each of the steps was worked on: what was edited says so
     entries = [
         HandoffEntry(
             HandoffSection.IN_PROGRESS if item.progress is Progress.DOING else HandoffSection.REMAINING,
@@ -761,6 +835,14 @@ def _name_item(item: TodoItem) -> str:
 # ─── comparing ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _ALIKE = 0.7
+_TESTS_PASS = re.compile(r"\btests?\b.{0,20}\bpass(?:es|ed|ing)?\b", re.IGNORECASE)
+_TESTS_FAIL = re.compile(r"\bfail|\bnot\b|n['’]t\b|\bexcept\b|\bbut\b", re.IGNORECASE)
+
+
+def _numbers_of(failure: Fact, section: HandoffSection) -> tuple[int, ...]:
+    """Returns the numbers of the call that failed and of its result; how things stand now needs no number."""
+    numbers = (failure.number - 1, failure.number)
+    return (0, *numbers) if section is HandoffSection.STATE else numbers
 
 
 def _by_done(todo: Iterable[TodoItem]) -> dict[bool, list[TodoItem]]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.measure.wording import pluralise
+from penstock.writing.caseless import CaselessPattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +32,7 @@ __all__ = [
     "clip",
     "describe",
     "exit_status",
+    "find_path",
     "main_argument",
     "shorten",
     "shows_files",
@@ -66,11 +68,23 @@ _FAMILIES: tuple[tuple[ToolFamily, re.Pattern[str]], ...] = (
     (ToolFamily.LIST, re.compile(r"^ls$|list_?(?:files|dir)|tree", re.IGNORECASE)),
     (ToolFamily.READ, re.compile(r"read|view|^cat$|open_?file|get_?file", re.IGNORECASE)),
 )
+# Names of arguments, most telling first, as `_spell` writes them: clients spell `file_path`, `filePath` and `FilePath`.
+_PATH_KEYS = (
+    "filepath",
+    "path",
+    "filename",
+    "file",
+    "targetfile",
+    "absolutepath",
+    "relativeworkspacepath",
+    "notebookpath",
+    "uri",
+)
 _MAIN_KEYS: dict[ToolFamily, tuple[str, ...]] = {
-    ToolFamily.TERMINAL: ("command", "cmd", "script", "code", "input"),
-    ToolFamily.READ: ("file_path", "path", "filename", "file", "uri"),
-    ToolFamily.WRITE: ("file_path", "path", "filename", "file", "uri"),
-    ToolFamily.PATCH: ("file_path", "path", "filename", "file", "uri", "patch", "input"),
+    ToolFamily.TERMINAL: ("command", "cmd", "commandline", "script", "code", "input"),
+    ToolFamily.READ: _PATH_KEYS,
+    ToolFamily.WRITE: _PATH_KEYS,
+    ToolFamily.PATCH: (*_PATH_KEYS, "patch", "input"),
     ToolFamily.SEARCH: ("pattern", "query", "regex", "q", "search", "glob"),
     ToolFamily.LIST: ("path", "directory", "dir", "folder"),
     ToolFamily.FETCH: ("url", "uri", "query", "q"),
@@ -80,9 +94,8 @@ _SHOWING_COMMAND = re.compile(
     r"(?:cd [^;&|]+(?:&&|;)\s*)?(?:echo [^;&|]*(?:&&|;)\s*)?"
     r"(?:cat|nl|head|tail|less|sed -n|grep|rg|find|ls|tree|bat|git (?:--no-pager )?(?:diff|show|log|grep|blame))\b"
 )
-_EXIT = re.compile(
-    r"(?<![\w.])(?:exit(?:ed)?(?: with)?(?:[ _-]?(?:code|status))?|return ?code)[^\w(-]{0,4}(-?\d{1,3})\b",
-    re.IGNORECASE,
+_EXIT = CaselessPattern(
+    r"(?:e(?<![\w.]e)xit(?:ed)?(?: with)?(?:[ _-]?(?:code|status))?|r(?<![\w.]r)eturn ?code)[^\w(-]{0,4}(-?\d{1,3})\b"
 )
 _PATCHED_FILE = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
 _LONGEST_ARGUMENT = 120
@@ -107,8 +120,9 @@ def arguments_of(call: ToolCall) -> dict[str, Any]:
 
 def main_argument(family: ToolFamily, arguments: dict[str, Any]) -> str:
     """Returns what the call was about, on one line and whole, or the first arguments of an unknown tool."""
+    named = {_spell(key): value for key, value in arguments.items()}
     for key in _MAIN_KEYS.get(family, ()):
-        value = arguments.get(key)
+        value = named.get(key)
         if isinstance(value, list):
             value = " ".join(map(str, value))
         if isinstance(value, str) and value.strip():
@@ -118,10 +132,24 @@ def main_argument(family: ToolFamily, arguments: dict[str, Any]) -> str:
     return _one_line(", ".join(first))
 
 
+def find_path(arguments: dict[str, Any]) -> str:
+    """Returns the file that a call's arguments name; empty where they name none."""
+    named = {_spell(key): value for key, value in arguments.items()}
+    return next((named[key] for key in _PATH_KEYS if isinstance(named.get(key), str)), "")
+
+
+@lru_cache(maxsize=1_000)
+def _spell(key: str) -> str:
+    return key.replace("_", "").lower()
+
+
 def exit_status(text: str) -> int | None:
     """Returns the exit status that a command's output states, in its first or last lines."""
-    match = _EXIT.search(text[:400]) or _EXIT.search(text[-400:])
-    return int(match[1]) if match else None
+    for end in (text[:400], text[-400:] if len(text) > 400 else ""):
+        lowered = end.lower()
+        if ("exit" in lowered or "return" in lowered) and (match := _EXIT.find(end)) is not None:
+            return int(match[1])
+    return None
 
 
 def shorten(line: str, longest: int = _LONGEST_ARGUMENT) -> str:

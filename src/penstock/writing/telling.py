@@ -1,14 +1,16 @@
 """The most telling lines of a long tool result that nobody has answered yet.
 
 The agent is about to read this result, so it is not a matter of values that may be needed some day: it wants what
-a reader looks for first. Those are errors with the lines around them (not in a file, where the word is no error), what
-the request names, the beginning and the end; then the lines whose values are most likely needed. What is left out is
-marked where it was.
+a reader looks for first. Those are errors with the lines around them, the beginning and the end (none of them in a file,
+where they are lines as any other) and what the request names; then the lines whose values are most likely needed. What
+is left out is marked where it was.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import chain, pairwise
 from textwrap import dedent
@@ -20,7 +22,7 @@ from penstock.writing.reading import spoken_text
 from penstock.writing.values import sub_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 
     from penstock.measure.tokens import Tokenizer
     from penstock.writing.transcript import Transcript
@@ -31,6 +33,7 @@ __all__ = ["Teller", "share_out"]
 _GAP = "…"
 _ENDS = 4  # lines at the beginning and at the end
 _AROUND = 1  # lines before and after an error
+_BESIDE = 2  # lines before and after one that the call names
 _MOST_ERRORS = 12
 _GAP_TOKENS = 2
 _LEAST_LEFT = 6  # tokens: nothing useful fits in less
@@ -42,6 +45,7 @@ _MOST_COLUMNS = 24
 _LONGEST_LIST = 12
 _KEY = ""  # the column for the keys of an object whose values are the rows
 _LEAST_WORD = 4  # characters: shorter words of a request name nothing
+_MOST_SAID = 6_000  # characters of what people said, to look for what they named
 _MOST_LINES = 4_000  # of a longer text the middle is not looked at
 
 _ERROR = re.compile(
@@ -49,6 +53,14 @@ _ERROR = re.compile(
     r"cannot|undefined|unresolved|no such file|not found|segfault|abort(?:ed)?)\b|\w(?:Error|Exception)\b|^E {2,}|✗|✘",
     re.IGNORECASE,
 )
+_IN_ALL = "; in all: "
+_LONGEST_WRAPPER = 8  # lines
+_WRAPPER_SHARE = 0.3  # of what may be told: where it would take more, it is left out
+_ABOVE_OUTPUT = re.compile(
+    r"(?:[A-Z]\w*(?: \w+){0,3}: ?\S|Process (?:exited|running|ended)\b|Exit(?:ed)?\b|Warning\b)"
+)
+_RUNS = re.compile(r"\brunning\b", re.IGNORECASE)
+_NUMBERED = re.compile(r"\s{0,8}(\d{1,6})(?:[→|\t]|:(?!\d))")  # a line of a file, as it is shown
 _NO_ERROR = re.compile(r"\b(?:0|no) (?:error|failure|failed)s?\b", re.IGNORECASE)
 
 
@@ -92,14 +104,29 @@ class Teller:
         self._importance = importance or score_values
         self._about = {word for word in sub_words(f"{asked}\n{focus}") if len(word) >= _LEAST_WORD}
 
-    def tell(self, text: str, limit: int, *, is_file: bool = False) -> str:
+    def tell(
+        self,
+        text: str,
+        limit: int,
+        *,
+        is_file: bool = False,
+        near: Collection[int] = frozenset(),
+        told_beside: Container[str] = frozenset(),
+    ) -> str:
         """Returns lines of the text that take at most `limit` tokens, in their order; empty where not one fits.
 
         JSON is laid out first, what is alike in it as a table. `is_file` where the text is what stands in a file or
-        was found in files, not what a program reported.
+        was found in files, not what a program reported. Lines with a number that is `near` are looked for, since the call
+        named them. Lines of data that are `told_beside` it, in another result, are
+        not told again.
         """
         lines, is_data = _lines(text)
         texts = [line.text for line in lines]
+        if not is_data and (above := _find_wrapper(texts)):
+            wrapper = self._tokenizer.count("\n".join(texts[place] for place in sorted(above)))
+            if wrapper > _WRAPPER_SHARE * limit and self._tokenizer.count("\n".join(texts)) > limit:
+                lines = [line for place, line in enumerate(lines) if place not in above]
+                texts = [line.text for line in lines]
         costs = [tokens + 1 for tokens in self._tokenizer.count_many(texts)]
         # Lines take fewer tokens together than one by one, so what fits is known only by counting them together.
         if sum(costs) <= 2 * limit and self._tokenizer.count(whole := "\n".join(texts)) <= limit:
@@ -108,8 +135,12 @@ class Teller:
         chosen: set[int] = set()
         told, left = "", limit - _GAP_TOKENS
         for _ in range(_ROUNDS):  # for the same reason something is left over, which is spent again
-            first = self._find_first_of_data(texts) if is_data else self._find_looked_for(texts, is_file)
-            ranked = chain(first, _rank(values, costs, chosen), range(len(texts)))
+            first = (
+                self._find_first_of_data(lines) if is_data else self._find_looked_for(texts, is_file, near)
+            )
+            ranked: Iterable[int] = chain(first, _rank(values, costs, chosen), range(len(texts)))
+            if is_data:
+                ranked = (place for place in ranked if texts[place] not in told_beside)
             _choose(ranked, lines, costs, chosen, left)
             fuller = "\n".join(_with_gaps(lines, sorted(chosen)))
             tokens = self._tokenizer.count(fuller)
@@ -120,30 +151,75 @@ class Teller:
                 break
         return told
 
-    def _find_looked_for(self, lines: Sequence[str], is_file: bool) -> Iterator[int]:
-        """Yields the places of the lines that a reader looks for first; some come more than once."""
+    def _find_looked_for(self, lines: Sequence[str], is_file: bool, near: Collection[int]) -> Iterator[int]:
+        """Yields the places of the lines that a reader looks for first; some come more than once.
+
+        A file begins with imports and ends with braces: there both ends are no more telling than the rest.
+        """
         end = len(lines)
-        yield from range(min(2, end))
-        yield from range(end - 1, max(end - 3, -1), -1)
         if not is_file:
+            yield from range(min(2, end))
+            yield from range(end - 1, max(end - 3, -1), -1)
             errors = [
-                at for at, line in enumerate(lines) if _ERROR.search(line) and not _NO_ERROR.search(line)
+                at
+                for at, line in enumerate(lines)
+                if _ERROR.search(line) and not _NO_ERROR.search(line) and not _NUMBERED.match(line)
             ]
             told = [*errors[: _MOST_ERRORS // 2], *errors[-_MOST_ERRORS // 2 :]]
             yield from told
             for at in told:
                 yield from range(max(0, at - _AROUND), min(end, at + _AROUND + 1))
+        for at in self._find_near(lines, near):
+            yield at
+            yield from range(max(0, at - _BESIDE), min(end, at + _BESIDE + 1))
         yield from self._find_named(lines)
-        yield from range(min(_ENDS, end))
-        yield from range(end - 1, max(end - 1 - _ENDS, -1), -1)
+        if not is_file:
+            yield from range(min(_ENDS, end))
+            yield from range(end - 1, max(end - 1 - _ENDS, -1), -1)
 
-    def _find_first_of_data(self, lines: Sequence[str]) -> Iterator[int]:
-        """Yields the places of what a record says of itself, on its first line, and of what the request names.
+    def _find_near(self, lines: Sequence[str], near: Collection[int]) -> Iterator[int]:
+        """Yields the places of the lines with these numbers."""
+        if near:
+            for at, line in enumerate(lines):
+                if (found := _NUMBERED.match(line)) and int(found[1]) in near:
+                    yield at
+
+    def _find_first_of_data(self, lines: Sequence[_Line]) -> Iterator[int]:
+        """Yields the places of what a record says of itself, on its first line, and of what people named.
 
         In data the last lines are no more telling than others.
         """
         yield from range(min(1, len(lines)))
-        yield from self._find_named(lines)
+        yield from self._find_singled_out(lines)
+        yield from self._find_named([line.text for line in lines])
+
+    def _find_singled_out(self, lines: Sequence[_Line]) -> Iterator[int]:
+        """Yields the places of the rows that alone hold a word that a person used, in this request or before it.
+
+        "Show me my orders" asks for all of them; which thing in them was meant, a person has often said long before.
+        """
+        said, words = self._said_by_people
+        held: dict[str, list[int]] = {}
+        for at, line in enumerate(lines):
+            for word in sub_words(line.text):
+                # Words of scripts without spaces stand within a run of others.
+                if word in words or (not word.isascii() and len(word) > 1 and word in said):
+                    held.setdefault(word, []).append(at)
+        alone = Counter(at for at, *others in held.values() if not others and lines[at].head >= 0)
+        yield from sorted(alone, key=lambda at: (-alone[at], at))[:_MOST_NAMED]
+
+    @cached_property
+    def _said_by_people(self) -> tuple[str, set[str]]:
+        """The last words of people, up to a length, in lower case; and those of them that may name something."""
+        texts: list[str] = []
+        room = _MOST_SAID
+        for place in reversed(self._transcript.people):
+            texts.append(spoken_text(self._transcript.messages[place])[:room])
+            room -= len(texts[-1])
+            if room <= 0:
+                break
+        said = "\n".join(texts)
+        return said.lower(), {word for word in sub_words(said) if len(word) >= _LEAST_WORD}
 
     def _find_named(self, lines: Sequence[str]) -> Iterator[int]:
         """Yields the places of the lines that hold most of what the request names."""
@@ -168,8 +244,9 @@ def _choose(
     ranked: Iterable[int], lines: Sequence[_Line], costs: Sequence[int], chosen: set[int], left: int
 ) -> None:
     """Adds places of lines to those that are chosen, in the order given, as many as fit."""
+    heads = {line.head for line in lines if line.head >= 0 and _IN_ALL not in lines[line.head].text}
     for place in ranked:
-        if place in chosen:
+        if place in chosen or place in heads:  # the names of columns come with the first of the rows
             continue
         head = lines[place].head
         needed = [place] if head < 0 or head in chosen else [head, place]
@@ -234,6 +311,17 @@ def _lines(text: str) -> tuple[list[_Line], bool]:
                 _Line(piece) for line in filter(str.strip, entry.split("\n")) for piece in _pieces(line)
             ]
     return lines[:_MOST_LINES], True
+
+
+def _find_wrapper(lines: Sequence[str]) -> set[int]:
+    """Returns the places of the lines that a client has written above the output of a command: ids, times, counts.
+
+    How the command ended stands beside the result, and what it was in its call. That it still runs is no such line.
+    """
+    end = next((place for place, line in enumerate(lines[:_LONGEST_WRAPPER]) if line.strip() == "Output:"), 0)
+    if not end or not all(map(_ABOVE_OUTPUT.match, lines[:end])):
+        return set()
+    return {place for place in range(end + 1) if _RUNS.search(lines[place]) is None}
 
 
 def _pieces(line: str) -> list[str]:
@@ -314,7 +402,7 @@ def _lay_out_table(rows: list[dict[str, str]], name: str) -> list[str]:
     if not differ:
         differ, alike = columns, {}
     head = ", ".join(column if column != _KEY else "key" for column in differ)
-    shared = "; in all: " + ", ".join(f"{column} {cell}" for column, cell in alike.items()) if alike else ""
+    shared = _IN_ALL + ", ".join(f"{column} {cell}" for column, cell in alike.items()) if alike else ""
     told = (", ".join(row.get(column) or "-" for column in differ) for row in rows)
     return [f"{name or 'rows'} ({head}){shared}:", *told]
 

@@ -1,14 +1,13 @@
-"""The values of very many tokens at once, found by passes over their bytes instead of one by one.
+"""Finds the values of a great many tokens at once, by passes over their bytes instead of one by one.
 
-A conversation of 30 MB has half a million distinct tokens. The rules are those of `values`; what they say of one token
-is said here of all of them, laid side by side with a line break behind each:
+A conversation of 30 MB has half a million distinct tokens. The rules are those of `values`, applied to all tokens side by
+side, with a line break after each:
 
-    classes   for each byte what it is, for each token which classes it holds
+    classes   the class of each byte, and the classes in each token
     bare      a token without the marks around it: only its place changes
-    names     whether a reader would take a stretch for a name, from each byte and the two behind it
+    names     whether a reader would take a stretch for a name, from each byte and the two after it
 
-A value is a stretch of its token, so that it is known by where it begins and where it ends. Tokens beyond ASCII are few,
-and are read one by one.
+A value is a stretch of its token, so its start and end identify it. Tokens beyond ASCII are few, and are read one by one.
 """
 
 from __future__ import annotations
@@ -41,21 +40,21 @@ _NOT_LETTER = 255 - LETTERS
 _NOT_PLAIN = 255 - (LETTERS | _DIGIT | UNDERSCORE)
 _LINE_BREAK = ord("\n")
 _SHORTEST = 3  # characters of a value
-_SHORTEST_PART = 4  # of one that is a part of another
+_SHORTEST_PART = 4  # characters of a value that is part of another
 _SHORTEST_HYPHENATED = 5
-_FEW = 200  # tokens: so few are read one by one
+_FEW = 200  # tokens: fewer than this are read one by one
 _NOWHERE = 1 << 62
 
 
 def _table_of(characters: Iterable[str]) -> NDArray[np.bool_]:
-    """Returns for each byte whether it is one of these."""
+    """Returns for each byte whether it is one of these characters."""
     table = np.zeros(256, np.bool_)
     table[[ord(character) for character in characters]] = True
     return table
 
 
 def _classes_of_bytes() -> NDArray[np.uint8]:
-    """Returns for each byte its class; a line break has none."""
+    """Returns the class of each byte; a line break has none."""
     table = np.full(256, _OTHER, np.uint8)
     table[_LINE_BREAK] = 0
     table[ord("a") : ord("z") + 1] = _LOWER
@@ -81,11 +80,11 @@ class LaidTokens(NamedTuple):
     data: NDArray[np.uint8]
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
-    has: NDArray[np.uint8]  # the classes of all bytes of each token
+    has: NDArray[np.uint8]  # for each token, the classes of all its bytes
 
 
 class Gathered(NamedTuple):
-    """The places of all bytes of many stretches, one stretch after the other; each begins at its `firsts`."""
+    """The places of all bytes of many stretches, one stretch after the other; `firsts` has the start of each."""
 
     places: NDArray[np.int64]
     firsts: NDArray[np.int64]
@@ -93,7 +92,7 @@ class Gathered(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """Values: the token that each is of, where it begins, and where it ends."""
+    """Values: for each, its token, its start, and its end."""
 
     owners: NDArray[np.int64]
     starts: NDArray[np.int64]
@@ -101,7 +100,7 @@ class _Found(NamedTuple):
 
 
 def lay_tokens(tokens: Sequence[str]) -> LaidTokens:
-    """Returns the tokens side by side. There is at least one; all are ASCII, none is empty or holds a line break."""
+    """Lays tokens side by side. There must be at least one, all ASCII, none empty or with a line break."""
     text = "\n".join([*tokens, ""])
     data = np.frombuffer(text.encode("ascii"), np.uint8)
     ends = np.flatnonzero(data == _LINE_BREAK)
@@ -119,7 +118,7 @@ def gather(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Gathered:
 def read_tokens(tokens: Sequence[str], laid: LaidTokens | None = None) -> tuple[list[str], list[int]]:
     """Returns the same as `values_of_each`: the values of all tokens and quoted phrases, and how many each holds.
 
-    `laid` are the tokens, where they are all ASCII and were laid side by side before.
+    `laid` are the tokens, if they are all ASCII and were laid side by side before.
     """
     if laid is None and len(tokens) < _FEW:
         return values_of_each(tokens)
@@ -132,7 +131,7 @@ def read_tokens(tokens: Sequence[str], laid: LaidTokens | None = None) -> tuple[
 
 
 def _read_mixed(tokens: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Returns the same where some tokens are not ASCII: those are read one by one, between the others."""
+    """Returns the same if some tokens are not ASCII, which are read one by one, between the others."""
     values, counts = read_tokens([token for token in tokens if token.isascii()])
     joined: list[str] = []
     sizes: list[int] = []
@@ -150,13 +149,13 @@ def _read_mixed(tokens: Sequence[str]) -> tuple[list[str], list[int]]:
 
 
 def _find(laid: LaidTokens) -> _Found:
-    """Returns the values of all tokens, in their order."""
+    """Returns the values of all tokens, in order."""
     _, data, starts, ends, has = laid
     lengths, first = ends - starts, data[starts]
     quoted = _IS_QUOTE[first]
     capital = CLASSES[data] == _UPPER
     capital[starts] = False
-    word = ((has & _NOT_LETTER) == 0) & ~np.logical_or.reduceat(capital, starts)  # in lower case, or a title
+    word = ((has & _NOT_LETTER) == 0) & ~np.logical_or.reduceat(capital, starts)  # lower case, or capitalised
     plain = ((has & _NOT_PLAIN) == 0) & (((has & UNDERSCORE) == 0) | (CLASSES[first] != _DIGIT))
     whole = np.flatnonzero(plain & ~word & (lengths >= _SHORTEST) & (lengths <= LONGEST_VALUE))
     marked = np.flatnonzero(~plain & ~quoted & (lengths <= LONGEST_VALUE))
@@ -167,7 +166,7 @@ def _find(laid: LaidTokens) -> _Found:
         _find_phrases(data, _Found(phrases, starts[phrases] + 1, ends[phrases] - 1)),
     ]
     owners, begins, until = map(np.concatenate, zip(*found, strict=True))
-    # Stable: a value stands before its parts, and those stand in their order.
+    # A stable sort: a value comes before its parts, and those stay in order.
     order = np.argsort(owners, kind="stable")
     return _Found(owners[order], begins[order], until[order])
 
@@ -177,14 +176,14 @@ def _take(found: _Found, some: NDArray[np.bool_]) -> _Found:
 
 
 def _find_marked(data: NDArray[np.uint8], tokens: _Found) -> list[_Found]:
-    """Returns the values in tokens with marks inside or around them: first whole ones, then parts of these."""
+    """Returns the values in tokens with marks inside or around them: first whole values, then their parts."""
     if not len(tokens.owners):
         return []
     bare = _strip(data, tokens, _IS_BEFORE, _IS_BEHIND)
     before_hyphens = bare.starts
     starts = before_hyphens.copy()
     at = np.flatnonzero(data[starts] == ord("-"))
-    while len(at):  # ends before the end of each: no bare token ends so
+    while len(at):  # stops inside each token, since no bare token ends with a hyphen
         starts[at] += 1
         at = at[data[starts[at]] == ord("-")]
     lengths = bare.ends - starts
@@ -211,7 +210,7 @@ def _find_marked(data: NDArray[np.uint8], tokens: _Found) -> list[_Found]:
 def _strip(
     data: NDArray[np.uint8], found: _Found, before: NDArray[np.bool_], behind: NDArray[np.bool_]
 ) -> _Found:
-    """Returns the stretches without some bytes at their start and at their end, but for those that are nothing else."""
+    """Returns the stretches without some bytes at their start and end; drops stretches that are nothing else."""
     places, firsts, _ = gather(found.starts, found.ends)
     held = data[places]
     starts = np.minimum.reduceat(np.where(before[held], _NOWHERE, places), firsts)
@@ -220,7 +219,7 @@ def _strip(
 
 
 def _judge(data: NDArray[np.uint8], found: _Found) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Returns the classes that each stretch holds, and whether a reader would take it for a name or a number."""
+    """Returns the classes in each stretch, and whether a reader would take it for a name or a number."""
     places, firsts, sizes = gather(found.starts, found.ends + 1)
     held = data[places]
     held[firsts + sizes - 1] = _LINE_BREAK
@@ -230,7 +229,7 @@ def _judge(data: NDArray[np.uint8], found: _Found) -> tuple[NDArray[np.uint8], N
     turns = (behind == _UPPER) & ((classes == _LOWER) | ((classes == _UPPER) & (second == _LOWER)))
     marked = np.logical_or.reduceat(_MAKES_NAME[held] | turns, firsts)
     has = np.bitwise_or.reduceat(classes, firsts)
-    # Runs of _ and of . that something follows. The first of them counts only if something stands before it, too.
+    # Runs of _ and of . that something follows. The first run counts only if something comes before it, too.
     inner = (behind != classes) & (behind != 0)
     runs = np.add.reduceat(inner & (classes == UNDERSCORE), firsts, dtype=np.int32)
     marked |= runs > (held[firsts] == ord("_"))
@@ -251,7 +250,7 @@ def _find_ends(data: NDArray[np.uint8], paths: _Found) -> _Found:
 
 
 def _find_parts(data: NDArray[np.uint8], dotted: _Found) -> _Found:
-    """Returns what stands between the dots of each name, in its order."""
+    """Returns the parts between the dots of each name, in order."""
     if not len(dotted.owners):
         return dotted
     places, firsts, sizes = gather(dotted.starts, dotted.ends + 1)
@@ -263,7 +262,7 @@ def _find_parts(data: NDArray[np.uint8], dotted: _Found) -> _Found:
 
 
 def _find_phrases(data: NDArray[np.uint8], inside: _Found) -> _Found:
-    """Returns the words between quotes, where they are more than one plain word."""
+    """Returns the words between quotes, if they are more than one plain word."""
     if not len(inside.owners):
         return inside
     phrases = _strip(data, inside, _IS_BLANK, _IS_BLANK)

@@ -1,9 +1,10 @@
-"""A conversation as the planner sees it: messages with weights and numbers, an index of them, and the legal cuts."""
+"""The planner's view of a conversation: messages with weights and numbers, an index of them, and the legal cuts."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from functools import cached_property
+from itertools import compress, count
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from penstock.conversation.speakers import people_in
 from penstock.writing.ledger import FactKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -37,34 +38,34 @@ __all__ = [
     "find_landmarks",
 ]
 
-WRITTEN_BY = "by"  # the attribute of a handoff's mark that says who wrote its sections,
-MODEL = "model"  # and its value where a model did
-FACTS_OF = 400  # messages: what was done longer ago is not among the newest of anything
+WRITTEN_BY = "by"  # the attribute of a handoff's mark that names the author of its sections,
+MODEL = "model"  # and its value if that was a model
+FACTS_OF = 400  # messages: actions before these are not among the newest of any kind
 _LASTING = frozenset({FactKind.CONSTRAINT, FactKind.HOUSE_RULE, FactKind.SKILL})
 _SHORTEST_TAIL = 3  # messages
 
 
 class Landmarks(msgspec.Struct, frozen=True, eq=False):
-    """The positions in a list of messages that planning asks for again and again, and the calls by their ids."""
+    """The positions in a list of messages that planning needs again and again, and the calls by id."""
 
     messages: Sequence[Message]
     people: list[int]
-    """Where a person speaks."""
+    """Messages in which a person speaks."""
     users: list[int]
-    """All messages of the user's role, be it a harness that speaks."""
+    """All messages with the user's role, even if a harness speaks in them."""
     opaque: list[int]
-    """Where a part stands that only its provider reads."""
+    """Messages with a part that only the provider can read."""
     calls: dict[str, ToolCall]
-    """Every call by its id; where an id was used twice, the later call."""
+    """Every call by its id; if an id was used twice, the later call."""
 
 
 def find_landmarks(messages: Sequence[Message], earlier: Landmarks | None = None) -> Landmarks:
-    """Returns the landmarks of a list. Where it begins with the very messages of an earlier one, only the rest is looked at."""
+    """Returns the landmarks of a list. If it begins with the very messages of an earlier one, reads only the rest."""
     same = 0 if earlier is None else count_same(earlier.messages, messages)
     if earlier is None or not same:
         earlier, same = Landmarks((), [], [], [], {}), 0
     fresh = messages[same:]
-    # Who speaks in a message may depend on the one after it, which the last of the earlier ones did not have.
+    # The speaker of a message may depend on the message after it, and the last of the earlier messages had none.
     settled = max(0, same - 1)
     people = earlier.people[: bisect_left(earlier.people, settled)]
     people += people_in(messages, settled)
@@ -74,14 +75,14 @@ def find_landmarks(messages: Sequence[Message], earlier: Landmarks | None = None
     opaque += (
         place for place, one in enumerate(fresh, same) if any(type(part) is Opaque for part in one.parts)
     )
-    # In a list that was cut short, of two calls with one id the earlier one may be the last that is left.
+    # If the list was cut short, the earlier of two calls with one id may be the only one left.
     grown = same == len(earlier.messages)
     calls = earlier.calls | calls_by_id(fresh) if grown else calls_by_id(messages)
     return Landmarks(messages, people, users, opaque, calls)
 
 
-def count_same(one: Sequence[Message], other: Sequence[Message]) -> int:
-    """Returns the number of messages at the start of both lists that are the same objects."""
+def count_same(one: Sequence[object], other: Sequence[object]) -> int:
+    """Returns how many items at the start of both lists are the same objects."""
     if all(map(is_, one, other)):
         return min(len(one), len(other))
     return next(place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] is not pair[1])
@@ -90,25 +91,25 @@ def count_same(one: Sequence[Message], other: Sequence[Message]) -> int:
 class Transcript(msgspec.Struct, frozen=True, eq=False, dict=True):
     """A legal list of messages of one dialect, read and weighed.
 
-    `origins` are what the messages came as: the objects or bytes given this time, None for one that is ours.
-    `legal` are the cuts that all rules allow, `handoffs` the positions of handoffs of earlier compactions.
+    `origins` are the objects or bytes that the caller gave this time; None for a message of our own. `legal` are the
+    cuts that all rules allow, `handoffs` the positions of handoffs from earlier compactions.
     """
 
     dialect: Dialect
-    messages: tuple[Message, ...]
-    origins: tuple[Any, ...]
+    messages: Sequence[Message]
+    origins: Sequence[Any]
     tokens: tuple[int, ...]
     numbers: tuple[int, ...]
-    readings: tuple[Reading, ...]
+    readings: Sequence[Reading]
     index: Index
     legal: tuple[int, ...]
     handoffs: tuple[int, ...]
     known_landmarks: Landmarks | None = None
-    """Where the caller knows them."""
+    """The landmarks, if the caller knows them already."""
 
     @cached_property
     def landmarks(self) -> Landmarks:
-        """The positions that planning asks for."""
+        """The positions that planning needs."""
         return self.known_landmarks or find_landmarks(self.messages)
 
     @property
@@ -116,14 +117,15 @@ class Transcript(msgspec.Struct, frozen=True, eq=False, dict=True):
         """The positions of the messages in which a person speaks, in order."""
         return self.landmarks.people
 
-    @cached_property
-    def place_of(self) -> dict[int, int]:
-        """The position of each message by its number; of handoffs, which all have 0, the last one's."""
-        return {number: place for place, number in enumerate(self.numbers)}
+    def find_places(self, numbers: Collection[int]) -> dict[int, int]:
+        """Returns the position of each of these messages by its number; of handoffs, which all have 0, the last one's."""
+        wanted = frozenset(numbers)
+        places = compress(count(), map(wanted.__contains__, self.numbers))
+        return {self.numbers[place]: place for place in places}
 
-    @property
+    @cached_property
     def total_tokens(self) -> int:
-        """Tokens of the whole list."""
+        """The tokens of the whole list."""
         return sum(self.tokens)
 
     def __getitem__(self, place: int) -> Message:
@@ -132,38 +134,40 @@ class Transcript(msgspec.Struct, frozen=True, eq=False, dict=True):
         return Message(message.role, message.parts, self.origins[place], message.beside, message.written)
 
     def cuts(self) -> Cuts:
-        """Returns the places where the list may be cut."""
-        before = [0, *np.cumsum(self.tokens, dtype=np.int64).tolist()]
-        return Cuts(self.legal, tuple(before))
+        """The places where the list may be cut."""
+        return Cuts(self.legal, (0, *self._tokens_until.tolist()))
 
     def tokens_after(self) -> NDArray[np.int64]:
-        """Returns for each message the tokens of all that come after it."""
-        sizes = np.array(self.tokens, np.int64)
-        after: NDArray[np.int64] = sizes.sum() - np.cumsum(sizes)
-        return after
+        """For each message, the tokens of all messages after it."""
+        return self.total_tokens - self._tokens_until
+
+    @cached_property
+    def _tokens_until(self) -> NDArray[np.int64]:
+        """For each message, its tokens and those of all messages before it."""
+        return np.cumsum(self.tokens, dtype=np.int64)
 
     def facts(self, redactor: Redactor, newest: int = FACTS_OF) -> list[Fact]:
-        """Returns the facts of the messages with their numbers: all of the user, the rest of the `newest`."""
+        """Returns the facts of the messages, with their numbers: all facts of the user, and the rest of the `newest`."""
         recent = len(self.messages) - newest
         people = set(self.people)
         found: list[Fact] = []
         users = self.landmarks.users
         older = users[: bisect_left(users, recent)]
         for place in (*older, *range(max(0, recent), len(self.messages))):
-            found += (
+            found += [
                 msgspec.structs.replace(fact, number=self.numbers[place])
                 for fact in self.readings[place].facts(self.messages[place], redactor)
                 if (place >= recent or fact.kind in _LASTING)
                 and (fact.kind is not FactKind.CONSTRAINT or place in people)
-            )
+            ]
         return found
 
 
 class Cuts(msgspec.Struct, frozen=True):
     """The places where a list may be cut into a head that stays, a middle that gives way and a tail that stays.
 
-    `legal` are the cuts that every rule of the dialect allows, `before` the tokens before each message, and one more for
-    the end.
+    `legal` are the cuts that every rule of the dialect allows. `before` has the tokens before each message, and one more
+    entry for the end.
     """
 
     legal: tuple[int, ...]
@@ -174,7 +178,7 @@ class Cuts(msgspec.Struct, frozen=True):
         return self.before[end] - self.before[start]
 
     def segment(self, position: int) -> tuple[int, int]:
-        """Returns the messages that may not be parted from the one at this position: from, up to."""
+        """Returns the range of messages that may not be separated from the one at this position, as start and end."""
         after = bisect_right(self.legal, position)
         return self.legal[after - 1], self.legal[after]
 
@@ -192,7 +196,7 @@ class Cuts(msgspec.Struct, frozen=True):
         return best
 
     def tail_start(self, budget: int, ceiling: int, wished: int, floor: int) -> int:
-        """Returns the start of a tail: within the budget, up to the ceiling for `wished` messages, at least three."""
+        """Returns the start of a tail within the budget; up to the ceiling for `wished` messages. At least three stay."""
         end = len(self.before) - 1
         start = end
         for cut in reversed(self.legal[bisect_left(self.legal, floor) : -1]):

@@ -1,10 +1,10 @@
-"""The values in a text, found the way a reader finds them.
+"""Finds the values in a text, in the way a reader does.
 
 A value is a literal that a reader may have to repeat exactly: a path, an identifier, an id, a number with
 more than two digits, a URL, a flag, a name in capitals, a quoted phrase. Plain words are not values.
 
-A text is cut into tokens, runs of characters that can stand in a value; what is quoted is a token as well. A
-conversation repeats its tokens, so that what a token holds is worth remembering (see `vocabulary`).
+A text is cut into tokens, runs of characters that a value may contain; a quoted phrase is a token as well. A
+conversation repeats its tokens, so the values of a token are worth remembering (see `finder`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 QUOTES = "\"'`"
 PHRASE = re.compile(r"\"[^\"\n\\]{4,70}\"|`[^`\n]{3,70}`|'(?<!\w')[^'\n\\]{4,70}'(?!\w)")
 _INSIDE_TOKENS = "_@#~$/\\.-%+"
-END = "\x00"  # stands between two texts that are cut into tokens as one
+END = "\x00"  # separates texts that are cut into tokens together
 _ASCII_SEPARATORS = "".join(
     char for char in map(chr, range(128)) if not (char.isalnum() or char in _INSIDE_TOKENS)
 )
@@ -60,9 +60,9 @@ _is_name_like = re.compile(r"[_/\\.@#\d]|[a-z][A-Z]").search
 SHORTEST_WORD = 4
 _PLAIN_WORD = re.compile(r"[^\W\d_]{4,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}")
 LONGEST_VALUE = 200
-BEHIND_VALUES = ".-+/\\%~$"  # marks at the end of a token that are no part of its value
+BEHIND_VALUES = ".-+/\\%~$"  # marks at the end of a token that do not belong to its value
 BEFORE_VALUES = "+%"
-STEM = 6  # characters by which plain words are compared
+STEM = 6  # plain words are compared by their first characters, this many
 _WORDS_WITHOUT_SUBJECT = """
 about after again also because been before being below could does done each else ever every first from
 give good have here into just keep know last like long make many more most much need never next only
@@ -74,14 +74,14 @@ NO_SUBJECT = frozenset(_WORDS_WITHOUT_SUBJECT.split())
 
 
 def tokens_of(text: str) -> list[str]:
-    """Returns the text in runs of characters that can stand in a value."""
+    """Returns the runs of characters in the text that a value may contain."""
     return space_out(text.replace(END, " ")).split()
 
 
 def space_out(text: str) -> str:
-    """Returns the text with a space for each character that cannot stand in a value, but for `END`.
+    """Returns the text with a space for each character that no value contains, except `END`.
 
-    By its bytes: `str.translate` takes 200 times as long for a text with a single character beyond ASCII in it.
+    It works on bytes: `str.translate` takes 200 times as long for a text with a single character beyond ASCII.
     """
     if not text.isascii():
         text = _OTHER_SEPARATOR.sub(" ", text)
@@ -89,7 +89,7 @@ def space_out(text: str) -> str:
 
 
 def values_in(text: str) -> list[str]:
-    """Returns every value in the text, as often as it stands there: those of its tokens, then its phrases."""
+    """Returns every value in the text, each time that it occurs: first those of tokens, then phrases."""
     found = [value for token in tokens_of(text) for value in values_in_token(token)]
     return found + [value for phrase in PHRASE.findall(text) for value in values_in_phrase(phrase)]
 
@@ -97,8 +97,8 @@ def values_in(text: str) -> list[str]:
 def values_of_each(tokens: Iterable[str]) -> tuple[list[str], list[int]]:
     """Returns the values of these tokens and phrases, one after the other, and how many each of them holds.
 
-    The same as `values_in_token` and `values_in_phrase` give one by one. Conversations have very many
-    distinct tokens, so the common cases are told apart here, without a call for each.
+    The results are those of `values_in_token` and `values_in_phrase`. Conversations have a great many distinct
+    tokens, so the common cases are handled here, without a call for each.
     """
     values: list[str] = []
     counts: list[int] = []
@@ -122,7 +122,7 @@ def values_of_each(tokens: Iterable[str]) -> tuple[list[str], list[int]]:
 
 
 def values_in_phrase(quoted: str) -> list[str]:
-    """Returns the words between quotes, where they are more than one plain word."""
+    """Returns the words between quotes, if they are more than one plain word."""
     phrase = quoted[1:-1].strip()
     is_value = len(phrase) > 3 and (" " in phrase or not phrase.replace("_", "").isalnum())
     return [phrase] if is_value else []
@@ -140,7 +140,7 @@ def values_in_token(token: str) -> list[str]:
 
 
 def _is_plain_name(token: str) -> bool:
-    """Returns True if the token is a value and nothing in it is to be taken apart: the common case, told quickly."""
+    """Returns True if the token is a value without parts: the common case, recognised quickly."""
     if not 2 < len(token) <= LONGEST_VALUE or not token.isascii():
         return False
     if token.isalpha():
@@ -161,19 +161,19 @@ def _in_marked(token: str) -> list[str]:
         return _in_path(bare)
     if "." not in bare:
         return [bare] if _is_name(bare) else []
-    if bare[0] == "." and not _is_name(bare):  # an inner dot makes a name, and none is left at the end
+    if bare[0] == "." and not _is_name(bare):  # only an inner dot makes a name
         return []
     return [bare, *[part for part in bare.split(".") if len(part) > 3 and _is_name(part)]]
 
 
 def parts_of_paths(texts: Sequence[str]) -> list[list[str]]:
-    """Returns what else a reader finds in the paths of each text: folders, the ends that relative paths are, stems of names.
+    """Returns the parts that a reader finds in the paths of each text: folders, ends as relative paths, stems of names.
 
-    They are values only where the conversation names them as well.
+    They are values only if the conversation also names them on their own.
     """
-    known: dict[str, list[str]] = {}  # by token: paths come again and again
+    known: dict[str, list[str]] = {}  # by token, since paths are repeated again and again
     found: list[list[str]] = []
-    # All texts are cut into tokens in one go, since setting out costs more than a line does.
+    # All texts are cut into tokens together, since starting costs more than a line does.
     joined = END.join([text.replace(END, " ") if "/" in text else "" for text in texts])
     for spaced in space_out(joined).split(END) if texts else ():
         parts: list[str] = []
@@ -187,7 +187,7 @@ def parts_of_paths(texts: Sequence[str]) -> list[list[str]]:
 
 
 def _parts_of_path(token: str) -> list[str]:
-    """Returns the folders, the ends and the stem of one path; none for a token that is no path."""
+    """Returns the folders, the ends and the stem of one path; nothing for any other token."""
     if "/" not in token[1:] or len(token) > LONGEST_VALUE:
         return []
     parts: list[str] = []
@@ -206,7 +206,7 @@ def sub_words(text: str) -> set[str]:
 
 
 def plain_stem(token: str) -> str:
-    """Returns the beginning of an ordinary word that may name a subject, by which it is compared; empty for any other token."""
+    """Returns the stem of an ordinary word that may name a subject, for comparisons; empty for any other token."""
     if len(token) < SHORTEST_WORD or not token.isalpha():
         return ""
     word = token.lower()
@@ -214,7 +214,7 @@ def plain_stem(token: str) -> str:
 
 
 def plain_words(text: str, most: int) -> int:
-    """Returns how many different ordinary words stand in the text, beside its names and numbers; `most` or more is `most`."""
+    """Returns the number of different ordinary words in the text, apart from names and numbers; at most `most`."""
     words: set[str] = set()
     for word in text.split():
         if len(word) >= SHORTEST_WORD and word.isalpha() and word.islower():  # most lines have some of these
@@ -227,7 +227,7 @@ def plain_words(text: str, most: int) -> int:
 
 
 def _in_path(path: str) -> list[str]:
-    """Returns a path and the name at its end, which people use alone."""
+    """Returns a path and the name at its end, which people often use alone."""
     if not any(map(str.isalnum, path)):
         return []
     last = path.replace("\\", "/").rsplit("/", 1)[-1]

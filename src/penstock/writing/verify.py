@@ -3,18 +3,20 @@
 Every value in the text must be a value of the conversation. One that is not is struck and counted. What was
 extracted holds none; the check stands in its way all the same. A model's text is held to more: to every
 number, quote and message that it names, and to the secrets that the conversation holds. A constraint in it stands only
-where a person's message holds its words, and nothing is open in it that the conversation shows to be done.
+where a person's message holds its words, a ban under another heading where somebody's does, and nothing is open in it that
+the conversation shows to be done.
 """
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from penstock.redaction import REDACTED
-from penstock.writing.constraints import sentences
+from penstock.writing.constraints import is_constraint, sentences
 from penstock.writing.handoff import HandoffSection
 from penstock.writing.state import State, contradicts
 from penstock.writing.stubs import shorten
@@ -113,11 +115,18 @@ def strike_unknown(text: str, known: Container[str], *, phrases: bool = True) ->
     Longer values go first, so that none is cut. Without `phrases`, what stands between quotes is not looked
     at: where a text was cut, its quotes no longer pair as they did.
     """
+    claimed = _claimed_values(text, phrases)
+    return _strike(text, {value for value in claimed if value not in known and not _HANDLE.fullmatch(value)})
+
+
+@lru_cache(maxsize=256)
+def _claimed_values(text: str, phrases: bool) -> frozenset[str]:
+    """Returns the values of a text. A handoff repeats most entries of the one before."""
     whole = _CUT.sub(" ", text)
-    found = [value for token in tokens_of(whole) for value in values_in_token(token)]
+    found = {value for token in {*tokens_of(whole)} for value in values_in_token(token)}
     if phrases:
-        found += [value for phrase in PHRASE.findall(whole) for value in values_in_phrase(phrase)]
-    return _strike(text, {value for value in found if value not in known and not _HANDLE.fullmatch(value)})
+        found |= {value for phrase in PHRASE.findall(whole) for value in values_in_phrase(phrase)}
+    return frozenset(found)
 
 
 def check_prose(prose: Prose, source: KnownSource, redactor: Redactor) -> Checked:
@@ -128,9 +137,8 @@ def check_prose(prose: Prose, source: KnownSource, redactor: Redactor) -> Checke
     be open and is not; each counts as one that was struck.
     """
     clean = [_without_secrets(entry, source.secrets, redactor) for entry in prose.entries]
-    held = [entry for entry in clean if not contradicts(source.state, entry) and _is_demanded(entry, source)]
-    texts = [entry.text for entry in clean if entry not in held]
-    invented, clean = len(clean) - len(held), held
+    clean, texts = _without_contradicted(clean, source)
+    invented = len(texts)
     claims = [_claims(entry.text) for entry in clean]
     missing = source.find_missing(
         {claim for some in claims for claim in some if not _HANDLE.fullmatch(claim)}
@@ -159,6 +167,23 @@ def check_prose(prose: Prose, source: KnownSource, redactor: Redactor) -> Checke
         prose.open_turns,
         tuple(shorten(" ".join(text.split()), _STRUCK_CHARS) for text in texts[:_MOST_STRUCK]),
     )
+
+
+def _without_contradicted(
+    entries: Iterable[HandoffEntry], source: KnownSource
+) -> tuple[list[HandoffEntry], list[str]]:
+    """Returns the entries without what the work or what people said contradicts, and the texts of that."""
+    held: list[HandoffEntry] = []
+    gone: list[str] = []
+    for entry in entries:
+        if contradicts(source.state, entry) or not _is_demanded(entry, source):
+            gone.append(entry.text)
+            continue
+        allowed, bans = _without_bans(entry, source)
+        gone += bans
+        if allowed.text:
+            held.append(allowed)
+    return held, gone
 
 
 # Words of a report on what somebody demanded, which are not part of the demand.
@@ -227,6 +252,13 @@ _NEGATION = re.compile(
     r"nie|nigdy|bez)\b|不|勿|禁|别|別|ない|ません|いけ|지 ?마|말",
     re.IGNORECASE,
 )
+# It tells the reader what not to do, or what a person wants: "the value must not be null" is a fact.
+_FORBIDS = re.compile(
+    rf"(?:^|[:;,.]\s)\W*(?:please\s+)?(?:do\s+)?(?:{_NEGATION.pattern})|"
+    rf"\b(?:user|customer|human|person)s?\b.*(?:{_NEGATION.pattern})",
+    re.IGNORECASE,
+)
+_JOINT = re.compile(r";|\s(?:and|but|und|aber|sondern|et|mais|y|pero|sino|e|ma|mas|и|но)\s", re.IGNORECASE)
 _CONTENT = re.compile(r"[^\W_]+")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
@@ -234,20 +266,66 @@ _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 def _is_demanded(entry: HandoffEntry, source: KnownSource) -> bool:
     """Returns whether an entry is no constraint, or one whose words stand in one sentence of a person.
 
-    Endings may differ, and the words of the report ("the user wants …") need no source. What forbids must come from words
-    that forbid.
+    Endings may differ, and the words of the report ("the user wants …") need no source.
     """
     if entry.section is not HandoffSection.CONSTRAINTS or source.demands is None:
         return True
-    wanted = _stems(entry.text, _REPORTING)
-    forbids = _NEGATION.search(entry.text) is not None
-    for text in source.demands:
-        if not wanted <= _stems(text):
+    return _is_stated(entry.text, source.demands)
+
+
+def _without_bans(entry: HandoffEntry, source: KnownSource) -> tuple[HandoffEntry, list[str]]:
+    """Returns an entry of another section without the bans in it that nobody stated, and those.
+
+    A goal or a decision may well hold one: then its words stand in what a person or the agent said.
+    """
+    if entry.section is HandoffSection.CONSTRAINTS or source.demands is None:
+        return entry, []
+    bans = [
+        said
+        for said in sentences(entry.text)
+        if _FORBIDS.search(said)
+        and is_constraint(said)
+        and not _is_stated(said, (*source.demands, *source.texts))
+    ]
+    text = entry.text
+    for ban in bans:
+        text = text.replace(ban, "", 1)
+    return (msgspec.structs.replace(entry, text=text.strip()) if bans else entry), bans
+
+
+def _is_stated(text: str, sources: Iterable[str]) -> bool:
+    """Returns whether the words of an instruction stand in one sentence, and as many of them are denied there.
+
+    What forbids must come from words that forbid, what demands from words that do not: "push without asking" has
+    all of its words from "never push without asking".
+    """
+    wanted, denials = _stems(text, _REPORTING), len(_NEGATION.findall(text))
+    for source in sources:
+        lowered = source.lower()
+        if not all(stem in lowered for stem in wanted):
             continue
-        for said in (one for line in text.split("\n") for one in sentences(line)):
-            if wanted <= _stems(said) and (not forbids or _NEGATION.search(said)):
+        for said in (one for line in source.split("\n") for one in sentences(line)):
+            if wanted <= _stems(said) and _denies_alike(said, wanted, denials):
                 return bool(wanted)
     return False
+
+
+def _denies_alike(said: str, wanted: frozenset[str], denials: int) -> bool:
+    """Returns whether so many denials can stand for those of what was said that deny one of the words."""
+    if not denials:
+        clauses = [clause for clause in _JOINT.split(said) if not wanted.isdisjoint(_stems(clause))]
+        return not any(map(_NEGATION.search, clauses))
+    found = list(_NEGATION.finditer(said))
+    return bool(found) and denials >= sum(not wanted.isdisjoint(_denied_by(one, said)) for one in found)
+
+
+def _denied_by(denial: re.Match[str], said: str) -> frozenset[str]:
+    """Returns the word that a denial denies: the next one, or the one before it at the end of a sentence."""
+    after = _CONTENT.findall(_NEGATION.sub(" ", said[denial.end() :]))
+    before = _CONTENT.findall(_NEGATION.sub(" ", said[: denial.start()]))
+    return next(
+        (stems for word in (*after, *reversed(before)) if (stems := _stems(word, _REPORTING))), frozenset()
+    )
 
 
 def _stems(text: str, without: Container[str] = ()) -> frozenset[str]:

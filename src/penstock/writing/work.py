@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from penstock.conversation.dialects.protocol import read_words
+from penstock.conversation.dialects.wire_kinds import read_words
 from penstock.conversation.handles import name_message
 from penstock.conversation.message import Image, Opaque, Reasoning, Role, Summary, Text, ToolCall, ToolResult
-from penstock.conversation.speakers import Voice, part_voices
+from penstock.conversation.speakers import Voice, part_voices, voices_of
 from penstock.writing.choice import begin_choice, join_excerpts
 from penstock.writing.handoff import HandoffSection, header_of
 from penstock.writing.reading import Speaker, spoken_text
@@ -164,7 +164,9 @@ class WorkMaker:
         if isinstance(part, Text) and message.role is Role.USER:
             return [
                 (Role.USER.value if voice is Voice.PERSON else f"harness, {voice.value}", text)
-                for voice, text in part_voices(part.text)
+                for one, voices in voices_of(message)
+                if one is part
+                for voice, text in voices
             ]
         return [self._speaker(message, part)]
 
@@ -263,7 +265,7 @@ def source_of(transcript: Transcript, redactor: Redactor) -> KnownSource:
     ]
     secrets = frozenset(text[found.start : found.end] for text in raw for found in redactor.find(text))
     return KnownSource(
-        known=transcript.index.vocabulary,
+        known=transcript.index,
         texts=(*raw, *laid_out, "\n".join(sorted(names))),
         numbers=range(1, max(transcript.numbers, default=0) + 1),
         secrets=secrets,

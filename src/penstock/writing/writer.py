@@ -7,6 +7,7 @@ it may be.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from penstock.writing.transcript import FACTS_OF
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
     from typing import TypeAlias
 
     import numpy as np
@@ -38,6 +39,7 @@ __all__ = [
     "HandoffText",
     "HandoffWriter",
     "Surroundings",
+    "find_gaps",
     "measure_scarcity",
 ]
 
@@ -47,36 +49,36 @@ PROSE_SHARE = 0.35  # of a handoff: what a model may write; the rest is facts, i
 
 
 def measure_scarcity(room: int, conversation: int) -> float:
-    """Returns how little the room is against a conversation of so many tokens: 0 from a tenth of it on, 1 for none at all."""
+    """Returns how scarce the room is for a conversation of that many tokens: 1 for no room at all, 0 from a tenth on."""
     return max(0.0, 1.0 - room / (_AMPLE_SHARE * max(1, conversation)))
 
 
 class HandoffAims(msgspec.Struct, frozen=True, eq=False):
-    """The aims that a handoff gives its room to. The defaults are for a live conversation, whose future is unknown."""
+    """The division of a handoff's room. The defaults are for a live conversation, whose future is unknown."""
 
     importance: Importance | None = None
-    """Scores how likely each value is needed; None for `score_values`."""
+    """Scores how likely each value is to be needed; None for `score_values`."""
     people_share: float = 0.22
     """The part of the room for excerpts that goes to what people said last, before coverage decides."""
     own_share: float = 0.15
-    """The part of that room that goes to what the agent said last; more where the room is scarce."""
+    """The part of that room that goes to what the agent said last; more if the room is scarce."""
     request_share: float = 0.0
-    """The part of the handoff that quotes the live request, where it gives way itself. With 0 it stands behind the
-    handoff, and is quoted in short, with the goal."""
+    """The part of the handoff that quotes the live request, if that gives way itself. With 0 the request follows the
+    handoff, which then quotes it only briefly, with the goal."""
     fresh_share: float = 0.0
-    """The part of the handoff for results that nobody has answered yet, where they give way themselves."""
+    """The part of the handoff for results that nobody has answered yet, if they give way themselves."""
     prose_share: float = PROSE_SHARE
     """The part of the handoff that a model may write."""
     sections_from_tokens: int = 700
-    """A smaller handoff has no room for sections beside constraints and context."""
+    """A smaller handoff only has room for the sections on constraints and context."""
     facts_of_newest: int = FACTS_OF
-    """The number of messages at the end whose actions, errors and decisions are told."""
+    """The handoff tells the actions, errors and decisions of this many messages at the end."""
     known: Container[str] | None = None
-    """The values that entries may hold; None for those of the index, which then holds all messages whole."""
+    """The values that entries may hold; None for those of the index, which then must hold every message whole."""
 
 
 class HandoffMaterial(msgspec.Struct, frozen=True, eq=False):
-    """Everything that a writer draws on."""
+    """Everything that a writer works with."""
 
     transcript: Transcript
     calls: Mapping[str, ToolCall]
@@ -84,39 +86,45 @@ class HandoffMaterial(msgspec.Struct, frozen=True, eq=False):
     tokenizer: Tokenizer
     redactor: Redactor
     handoff_tokens: int
-    """The most that a handoff of this compaction may take, before anything else is known."""
+    """The upper limit for a handoff of this compaction, as far as it is known before the layout."""
     prose: Checked | None = None
     """The words of a model, already checked against the conversation."""
     aims: HandoffAims = HandoffAims()
 
 
 class Surroundings(msgspec.Struct, frozen=True, eq=False):
-    """The rest of the view, as the writer must know it: a handoff need not repeat what stands beside it."""
+    """The rest of the view, which a handoff need not repeat."""
 
     request: int | None
     """The position of the live request."""
     kept: frozenset[int]
     """Positions of all messages that stay, whole or rewritten."""
     kept_verbatim: frozenset[int]
-    """Positions of those that stay as they came."""
+    """Positions of the messages that stay unchanged."""
     shown_texts: Sequence[str]
-    """The stubs and clipped texts of those that stay otherwise."""
+    """The stubs and clipped texts of the messages that stay in a changed form."""
     focus: str = ""
     """A topic to keep in more detail; empty for none."""
     fill: bool = False
-    """True where room is left and no message that is out would fit it whole: then plain sentences are quoted, too."""
+    """True if room is left, but no left-out message fits it whole: then the handoff quotes plain sentences, too."""
+
+
+def find_gaps(kept: Iterable[int], length: int) -> list[range]:
+    """Returns the ranges of positions in a list of this length between those that are kept."""
+    edges = [-1, *sorted(kept), length]
+    return [range(before + 1, after) for before, after in pairwise(edges)]
 
 
 class HandoffText(msgspec.Struct, frozen=True, eq=False):
-    """A handoff as a writer wrote it. The text is empty where not even one line fitted."""
+    """A handoff as a writer wrote it. The text is empty if not even one line fitted."""
 
     text: str = ""
     quoted: Mapping[int, int] = {}
-    """The number of excerpts of each message that stand in it, by position."""
+    """The number of excerpts that it quotes from each message, by position."""
     struck: int = 0
-    """The number of values that were struck because the conversation does not hold them."""
+    """The number of values that were struck because they do not occur in the conversation."""
     struck_texts: tuple[str, ...] = ()
-    """Those of a model's words, for people: values, and entries that went as a whole."""
+    """What was struck of a model's words, to show to people: values, and whole entries."""
 
 
 class HandoffWriter(Protocol):
@@ -124,11 +132,11 @@ class HandoffWriter(Protocol):
 
     @property
     def mark_version(self) -> int:
-        """The version in the mark around the handoff, by which a later compaction knows how to read it."""
+        """The version in the mark around the handoff, which tells a later compaction how to read it."""
 
     @property
     def names_runs(self) -> bool:
-        """True if the handoff lists the numbers that it stands for: then gaps between them cost it room."""
+        """True if the handoff lists the message numbers that it stands for: then gaps between them cost it room."""
 
     @property
     def handles(self) -> str:
@@ -136,11 +144,11 @@ class HandoffWriter(Protocol):
 
     @property
     def note(self) -> str:
-        """The sentence at the top of a handoff, which tells the model what it reads."""
+        """The sentence at the top of a handoff, which explains the handoff to the model."""
 
     @property
     def has_prose(self) -> bool:
-        """True if a model wrote sections of the handoff, now or in the one that it follows."""
+        """True if a model wrote sections of this handoff, or of the one before it."""
 
     def write(self, budget: int, measure: Callable[[str], int], beside: Surroundings) -> HandoffText:
-        """Returns a handoff of at most `budget` tokens as `measure` counts them."""
+        """Returns a handoff of at most `budget` tokens, as counted by `measure`."""
