@@ -1,9 +1,9 @@
-"""One compaction: limits, plan, the new list, the last check, the receipt. Pure.
+"""Makes one compaction: limits, plan, the new list, the last check, the receipt. Pure.
 
 limits_for_target / _limits_for_window   how many tokens each part may take
-check_prose                              what a model wrote, held to the conversation
-make_plan                                what stays, what is elided, the handoff
-encode, _require_legal                   the list as it is sent, held to the rules of its dialect
+check_prose                              a model's prose, checked against the conversation
+make_plan                                which messages stay, which are elided, and the handoff
+encode, _require_legal                   the list as it is sent, checked against the rules of its dialect
 """
 
 from __future__ import annotations
@@ -41,15 +41,17 @@ __all__ = ["CompactionResult", "compact", "limits_for_target"]
 
 _HEAD_SHARE = 0.08
 _FRESH_SHARE = 0.42
-_FRESH_FOR_WORDS = 0.04  # of it goes to words, where the target is a very small share of the conversation
-_SPENT_OF_THRESHOLD = 0.5  # in a window: a view that is filled further would soon be compacted again
+_FRESH_FOR_WORDS = (
+    0.04  # less than that, if the target is a very small part of the conversation: for words instead
+)
+_SPENT_OF_THRESHOLD = 0.5  # in a window: a fuller view would soon be compacted again
 _TAIL_LEAST = 0.02
 _TAIL_SLOPE = 0.2
 _TAIL_MOST = 0.16
 
 
 class CompactionResult(msgspec.Struct, frozen=True, eq=False):
-    """The new list on the wire, the plan that made it (None where nothing was to do), and the receipt."""
+    """The new list on the wire, the plan that made it (None if there was nothing to do), and the receipt."""
 
     encoded: list[Any]
     plan: Plan | None
@@ -57,9 +59,9 @@ class CompactionResult(msgspec.Struct, frozen=True, eq=False):
 
 
 def compact(opened: Opened, order: CompactionOrder, prose: Prose | None = None) -> CompactionResult:
-    """Compacts the conversation. Raises TargetTooSmall, or IllegalResult where a rule would be broken.
+    """Compacts the conversation. Raises TargetTooSmall, or IllegalResult if the result would break a rule.
 
-    `prose` is what a model wrote for the handoff; it is checked against the conversation here.
+    `prose` is a model's part of the handoff; this function checks it against the conversation.
     """
     transcript, goal = opened.transcript, order.goal
     limits = (
@@ -107,9 +109,10 @@ def compact(opened: Opened, order: CompactionOrder, prose: Prose | None = None) 
 def _find_least_target(
     transcript: Transcript, too_small: int, order: CompactionOrder, checked: Checked | None
 ) -> int:
-    """Returns a target that works, next to one that does not: with the whole conversation there is nothing to do.
+    """Returns a target that works although the next smaller one does not.
 
-    Every target is tried: a larger one may leave less room, since a request that is cut takes a share of it.
+    The size of the whole conversation always works. Targets are tried rather than worked out, since a larger one may
+    leave less room: a request that must be cut takes a share of it.
     """
 
     def fits(target_tokens: int) -> bool:
@@ -123,7 +126,7 @@ def _find_least_target(
 
     fails, works = too_small, transcript.total_tokens
     step = 64
-    while fails + step < works:  # most often the least one is near what was asked for, or near what must stay
+    while fails + step < works:  # usually the answer is near the named target, or near what must stay
         if fits(fails + step):
             works = fails + step
             break
@@ -142,9 +145,9 @@ def limits_for_target(
 ) -> PlanLimits:
     """Returns the limits for a named target, which bounds the whole list.
 
-    With its ceiling the tail takes up to a quarter of what the system prompt leaves, less where the target is
-    a small share of the conversation: there its tokens keep more as excerpts. Unanswered results give up some of theirs
-    there, too: a few lines of them less cost less than what the agent concluded.
+    Up to its ceiling, the tail takes a quarter of what the system prompt leaves. It takes less if the target is a
+    small share of the conversation: there, tokens keep more when they are spent on excerpts. Unanswered results then
+    give up some tokens, too: losing a few of their lines costs less than losing the agent's conclusions.
     """
     system_end = count_leading_system(transcript.messages)
     system = sum(transcript.tokens[:system_end])
@@ -170,7 +173,7 @@ def _limits_for_window(
 ) -> PlanLimits:
     """Returns the limits for a context window: head + summary ceiling + 1.5 × tail.
 
-    `outside_tokens` is what stands in the window beside the list (tool schemas, a separate system prompt).
+    `outside_tokens` is the room that the rest of the request takes (tool schemas, a separate system prompt).
     """
     allowed = budgets(settings, window_tokens)
     cuts = transcript.cuts()
@@ -195,14 +198,14 @@ def _limits_for_window(
 
 
 class _SystemNote(msgspec.Struct, frozen=True):
-    """The system prompt of a list with a note on compaction in it, and what the note adds."""
+    """The system prompt of a list with a note on compaction in it, and the tokens that the note adds."""
 
     piece: Rewritten
     tokens: int
 
 
 def _make_note(transcript: Transcript, order: CompactionOrder) -> _SystemNote | None:
-    """Returns the note where it is asked for; None where the list has no system prompt, or one that has it already."""
+    """Returns the note if the settings want it; None if the list has no system prompt, or one that has it already."""
     end = count_leading_system(transcript.messages)
     if not order.settings.system_note or not end:
         return None
@@ -221,7 +224,7 @@ def _leave_room(limits: PlanLimits, note: _SystemNote) -> PlanLimits:
 
 
 def _add_note(plan: Plan, note: _SystemNote) -> Plan:
-    """Returns the plan with the note in the system prompt. Only for one that puts a handoff into the list."""
+    """Returns the plan with the note in the system prompt. Only for plans with a handoff."""
     place = note.piece.position
     pieces = tuple(note.piece if piece == Kept(place) else piece for piece in plan.pieces)
     sizes = plan.sizes | {place: plan.sizes[place] + note.tokens}
@@ -231,11 +234,13 @@ def _add_note(plan: Plan, note: _SystemNote) -> Plan:
 
 
 def _carry_out(opened: Opened, plan: Plan, limits: PlanLimits, order: CompactionOrder) -> CompactionResult:
-    """Returns the list that the plan makes, checked, with its receipt."""
+    """Builds the list that the plan describes, checks it, and returns it with its receipt."""
     transcript = opened.transcript
     encoded = encode(plan.pieces, transcript, transcript.dialect)
     _require_legal(plan, transcript, encoded)
-    ours = {place for place, source in enumerate(opened.sources) if source is None}
+    ours: set[int] = set()
+    if not isinstance(opened.sources, range):  # which says that all messages are the caller's
+        ours.update(place for place, source in enumerate(opened.sources) if source is None)
     standing, rewritten = plan.sizes.keys() - ours, plan.rewritten - ours
     written = _list_written_texts(transcript, plan)
     facts_kept, facts_reachable = _count_facts(transcript, plan, written)
@@ -263,7 +268,7 @@ def _carry_out(opened: Opened, plan: Plan, limits: PlanLimits, order: Compaction
 
 
 def _leave(opened: Opened, reason: str, limits: PlanLimits, order: CompactionOrder) -> CompactionResult:
-    """Returns the list as it came, but for what had to be repaired in it."""
+    """Returns the list unchanged, except for repairs."""
     transcript = opened.transcript
     pieces = [Kept(place) for place in range(len(transcript.messages))]
     encoded = encode(pieces, transcript, transcript.dialect) if opened.repairs else opened.came
@@ -277,7 +282,7 @@ def _leave(opened: Opened, reason: str, limits: PlanLimits, order: CompactionOrd
         messages_after=len(encoded),
         target_tokens=limits.target_tokens,
         kept=len(encoded),
-        facts_kept=len(transcript.index.in_sources),
+        facts_kept=int(np.count_nonzero(transcript.index.in_sources)),  # the vocabulary may know others
         repaired=opened.repairs,
         tokenizer=order.tokenizer.name,
         dialect=transcript.dialect.name,
@@ -286,7 +291,7 @@ def _leave(opened: Opened, reason: str, limits: PlanLimits, order: CompactionOrd
 
 
 def _require_legal(plan: Plan, transcript: Transcript, encoded: list[Any]) -> None:
-    """Raises IllegalResult where the new list breaks a rule that the input did not break already."""
+    """Raises IllegalResult if the new list breaks a rule that the input did not break already."""
     result = [as_message(piece, transcript) for piece in plan.pieces if not is_merged(piece)]
     broken = check(result, transcript.dialect.rules)
     if broken:
@@ -300,20 +305,21 @@ def _require_legal(plan: Plan, transcript: Transcript, encoded: list[Any]) -> No
 
 
 def _count_facts(transcript: Transcript, plan: Plan, written: Sequence[str]) -> tuple[int, int]:
-    """Counts the distinct values that still stand in the view, and those only in the originals."""
+    """Counts the distinct values that are still in the view, and those that are only in the originals."""
     index = transcript.index
-    present = np.zeros(len(index.in_sources), np.bool_)  # one row per value
+    named = index.in_sources > 0  # one row per value, of other conversations, too
+    present = np.zeros(len(named), np.bool_)
     verbatim = np.array(sorted(plan.kept_verbatim), np.int32)
     for source in np.flatnonzero(np.isin(index.message_of_source, verbatim)).tolist():
         present[index.sources[source].distinct] = True
     known = index.vocabulary.find_known(written)
     present[known[known < len(present)]] = True
-    kept = int(present.sum())
-    return kept, len(present) - kept
+    kept = int((present & named).sum())
+    return kept, int(named.sum()) - kept
 
 
 def _list_written_texts(transcript: Transcript, plan: Plan) -> list[str]:
-    """Returns the texts of the view that are not as they came."""
+    """Returns the texts of the view that were written or changed."""
     return [
         getattr(part, "text", "") or getattr(part, "arguments", "")
         for piece in plan.pieces

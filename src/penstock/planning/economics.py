@@ -1,13 +1,11 @@
-"""Deciding whether a compaction pays: the price of a broken cache against that of carrying old tokens.
+"""Decides whether a compaction pays: compares the price of a broken cache with that of carrying old tokens.
 
-A rewrite of the prompt must be written to the cache again, and what it drops is no longer read on every later
-request. The rule needs no forecast: it compacts once carrying what could be dropped has cost as much as
-dropping it would. With its gate it also keeps the bill of a twin, which gets the same tokens at the same
-times and compacts only where it must, and allows a compaction only while our own bill stays at or under the
-twin's.
+A rewritten prompt must be written to the cache again, but later requests no longer read the dropped tokens. The
+rule needs no forecast: it compacts once carrying the droppable tokens has cost as much as dropping them would.
+With its gate, it also keeps the bill of a twin, which gets the same tokens at the same times and compacts only
+when it must. It then allows a compaction only while our own bill does not exceed the twin's.
 
-Amounts are in *units*, the price of one uncached input token. Everything is a value, and a request costs
-O(1).
+Amounts are in *units*, the price of one uncached input token. Everything is a value, and a request costs O(1).
 """
 
 from __future__ import annotations
@@ -35,13 +33,13 @@ __all__ = [
     "spend",
     "step",
     "terms_of",
-    "weigh",
+    "weigh_costs",
 ]
 
 _LEAST_DROPPED_TOKENS = 5_000
 """A compaction that drops less is not worth the change to the conversation."""
 _LEAST_NEW_TOKENS = 5_000
-"""Tokens that must have come since the last compaction before the price alone brings the next one."""
+"""New tokens since the last compaction, below which prices alone do not cause another one."""
 
 Caching: TypeAlias = Literal["5m", "1h", "automatic", "none"]
 """The ways to cache a prompt: by marks, for 5 minutes or an hour; by the provider itself; not at all.
@@ -62,26 +60,26 @@ class PriceTerms(msgspec.Struct, frozen=True):
     """For a token that the model writes."""
     ttl_seconds: float
     unit_usd: float | None = None
-    """The worth of a unit; None where that is not known."""
+    """The worth of a unit; None if unknown."""
 
     def warm(self, gap_seconds: float) -> bool:
-        """Returns True if the last prompt is still cached so long after it was sent."""
+        """Returns True if the last prompt is still cached after that time."""
         return gap_seconds <= self.ttl_seconds
 
     def prompt(self, view_tokens: float, appended_tokens: float, *, warm: bool) -> float:
-        """Returns the price of a prompt of which all but the appended tokens were sent before."""
+        """Returns the price of a prompt; all but the appended tokens were sent before."""
         if not warm:
             return self.write * view_tokens
         return self.read * (view_tokens - appended_tokens) + self.write * appended_tokens
 
     def summary(self, view_tokens: float, summary_tokens: int, *, warm: bool) -> float:
-        """Returns the price of a summary of that many tokens by a model; nothing where none is asked."""
+        """Returns the price of a model's summary of that many tokens; 0 if no model is asked."""
         if not summary_tokens:
             return 0.0
         return (self.read if warm else 1.0) * view_tokens + self.output * summary_tokens
 
     def bill(self, usage: Usage) -> float:
-        """Returns the price of a request as its provider reported it, with its answer."""
+        """Returns the price of a request and its answer, as the provider reported them."""
         return (
             usage.input_tokens
             + self.read * usage.cache_read_tokens
@@ -91,7 +89,7 @@ class PriceTerms(msgspec.Struct, frozen=True):
 
 
 def terms_of(price: ModelPrice, caching: Caching, *, prompt_tokens: int = 0) -> PriceTerms | Unknown:
-    """Returns the terms of a model's price; `prompt_tokens` decides where prices depend on the size of the prompt."""
+    """Returns the terms of a model's price; `prompt_tokens` matters if prices depend on the size of the prompt."""
     if price.input is None or price.output is None:
         return Unknown(f"no price for {price.model!r}")
     unit = price.input.at(prompt_tokens)
@@ -119,10 +117,10 @@ def terms_of(price: ModelPrice, caching: Caching, *, prompt_tokens: int = 0) -> 
 class PricedRequest(msgspec.Struct, frozen=True, gc=False):
     """A request that is about to be sent.
 
-    `view_tokens` is all of it, `appended_tokens` what was not in the one before, `static_tokens` the system
-    prompt and the tools, which a compaction leaves alone, and `kept_tokens` what it would keep of the rest:
-    handoff and tail. `summary_tokens` is how much of the handoff a model would write, 0 for an extractive
-    one.
+    `view_tokens` is its whole size; `appended_tokens` the part that was not in the request before; `static_tokens`
+    the system prompt and the tools, which a compaction leaves alone; `kept_tokens` the part of the rest that a
+    compaction would keep: handoff and tail. `summary_tokens` is the part of the handoff that a model would write,
+    0 for an extractive handoff.
     """
 
     view_tokens: int
@@ -134,19 +132,19 @@ class PricedRequest(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def droppable_tokens(self) -> int:
-        """The tokens that a compaction would drop; negative where there are fewer than it keeps."""
+        """The tokens that a compaction would drop; negative if there are fewer than it keeps."""
         return self.view_tokens - self.static_tokens - self.kept_tokens
 
 
 class Why(StrEnum):
-    """The reason for which the rule decided."""
+    """The reason for a decision of the rule."""
 
     LIMIT = "limit"  # compact: the threshold is reached
     PAYS = "pays"  # compact: carrying on has cost as much as compacting will
     FREE = "free"  # compact: this very request becomes cheaper
     OFF = "off"
     UNKNOWN = "unknown"  # no report yet says whether the provider caches
-    LITTLE = "little"  # too little to drop, or too little new
+    LITTLE = "little"  # too few tokens to drop, or too few new ones
     EARLY = "early"  # carrying on has cost too little yet
     GATE = "gate"  # our bill would pass the twin's
 
@@ -160,11 +158,11 @@ _COMPACTING = frozenset((Why.LIMIT, Why.PAYS, Why.FREE))
 
 
 class Weighed(msgspec.Struct, frozen=True, gc=False):
-    """A decision and what it rests on, in units: for the receipt, and by `reason` for people.
+    """A decision and its basis, in units: for the receipt, and, in `reason`, for people.
 
-    `cost` is what compacting now adds to the bill of this request (below 0: what it takes off it), `carried`
-    what carrying droppable tokens has cost since the last compaction, `room` how far our bill may rise to
-    reach the twin's. `summary_tokens` is what a model may write for it, 0 where none may be asked.
+    `cost` is the effect of compacting now on the bill of this request (below 0: a saving). `carried` is the cost of
+    carrying droppable tokens since the last compaction, and `room` the distance of our bill to the twin's.
+    `summary_tokens` is the maximum that a model may write, 0 if none may be asked.
     """
 
     why: Why
@@ -212,7 +210,7 @@ class Weighed(msgspec.Struct, frozen=True, gc=False):
                 return "prices do not decide (context.economics is off)"
 
     def to_dict(self) -> dict[str, Any]:
-        """For the receipt."""
+        """Returns the decision as JSON, for the receipt."""
         return {
             "why": self.why.value,
             "reason": self.reason,
@@ -225,7 +223,7 @@ class Weighed(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Entry(msgspec.Struct, frozen=True, gc=False):
-    """The last request as it was booked, so that a report can correct it."""
+    """The booking of the last request, so that a report can correct it."""
 
     request: PricedRequest
     own: float
@@ -238,12 +236,12 @@ class _Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Books(msgspec.Struct, frozen=True, gc=False):
-    """The state of one conversation with one model; a new model opens new books.
+    """The accounts of one conversation with one model; a new model opens new books.
 
-    From `limit_tokens` on (the threshold) a compaction always runs. `carried` is what carrying droppable
-    tokens has cost since the last compaction, `grown_tokens` what came since; `bill` and `twin_bill` are all
-    prompts and summaries so far, ours and the twin's. Without `cache_known` nobody can tell what a broken cache
-    costs, and only the limit decides.
+    From `limit_tokens` on (the threshold), a compaction always runs. `carried` is the cost of carrying droppable
+    tokens since the last compaction, `grown_tokens` the growth since then. `bill` and `twin_bill` add up all prompts
+    and summaries so far, ours and the twin's. Without `cache_known` the cost of a broken cache is unknown, and only
+    the limit decides.
     """
 
     terms: PriceTerms
@@ -260,23 +258,23 @@ class Books(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def saved(self) -> float:
-        """The units that compacting has saved so far; below 0 where it has not paid yet."""
+        """The units that compacting has saved so far; below 0 if it has not paid yet."""
         return self.twin_bill - self.bill
 
     @property
     def saved_usd(self) -> float | None:
-        """The same in dollars, None where they are not known."""
+        """The same in dollars; None if unknown."""
         return None if self.terms.unit_usd is None else self.saved * self.terms.unit_usd
 
 
 def step(books: Books, request: PricedRequest) -> tuple[Books, Weighed]:
-    """Decide before a request, and book it as decided: `weigh`, then `book`."""
-    weighed = weigh(books, request)
+    """Decides before a request, and books it as decided: `weigh_costs`, then `book`."""
+    weighed = weigh_costs(books, request)
     after = request.static_tokens + request.kept_tokens if weighed.compact else None
     return book(books, request, after, summary_tokens=weighed.summary_tokens), weighed
 
 
-def weigh(books: Books, request: PricedRequest) -> Weighed:
+def weigh_costs(books: Books, request: PricedRequest) -> Weighed:
     """Decides whether to compact before this request. Below the limit, `gated` asks no model."""
     terms, warm, dropped = books.terms, request.warm, request.droppable_tokens
     at_limit = request.view_tokens >= books.limit_tokens
@@ -304,21 +302,21 @@ def weigh(books: Books, request: PricedRequest) -> Weighed:
 
 
 def _is_too_soon(books: Books, request: PricedRequest) -> bool:
-    """Returns True where too little has come since the last compaction for the price to bring another one."""
+    """Returns True if too little is new since the last compaction for prices to cause another one."""
     return books.compactions > 0 and books.grown_tokens + request.appended_tokens < _LEAST_NEW_TOKENS
 
 
 def spend(books: Books, units: float) -> Books:
-    """Returns the books after something was paid beside the requests, as for a summary, whether it is used or not."""
+    """Returns the books after another expense, such as a summary, whether it is used or not."""
     return msgspec.structs.replace(books, bill=books.bill + units)
 
 
 def book(
     books: Books, request: PricedRequest, after_tokens: int | None = None, *, summary_tokens: int = 0
 ) -> Books:
-    """Returns the books after a request was sent: as it was, or compacted to a view of `after_tokens`.
+    """Returns the books after a request was sent: unchanged, or compacted to a view of `after_tokens`.
 
-    `summary_tokens` is what a model wrote for that compaction, 0 where none was asked.
+    `summary_tokens` is the length of a model's text for that compaction, 0 if none was asked.
     """
     terms, warm = books.terms, request.warm
     twin, twin_tokens = _twin(books, request)
@@ -351,10 +349,10 @@ def book(
 
 
 def settle(books: Books, usage: Usage) -> Books:
-    """Returns the books after the response: whether the cache was warm is taken from what the provider reports.
+    """Returns the books after the response: the provider's report shows whether the cache was warm.
 
-    Where it was as assumed, nothing changes. Where not, the last request is booked again, ours and the
-    twin's.
+    If that was assumed correctly, nothing changes. Otherwise the last request is booked again, for us and for the
+    twin.
     """
     entry = books.last
     if entry is None:
@@ -386,7 +384,7 @@ def _price_compacted(terms: PriceTerms, after_tokens: int, request: PricedReques
 
 
 def _twin(books: Books, request: PricedRequest) -> tuple[float, int]:
-    """Returns the price of this request for the twin, which compacts only at the limit, and its tokens."""
+    """Returns the price and the tokens of this request for the twin, which compacts only at the limit."""
     terms, warm = books.terms, request.warm
     begins = not books.twin_tokens  # the twin begins as we are
     view = request.view_tokens if begins else books.twin_tokens + request.appended_tokens

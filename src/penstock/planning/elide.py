@@ -1,16 +1,17 @@
-"""Making a message smaller without a model: results to a line, long arguments shortened, images to a stub.
+"""Makes messages smaller without a model: turns results into a line, shortens long arguments, turns images into a stub.
 
-Every function returns replacements for parts; what it does not name stays as it came.
+Every function returns replacements for parts; all other parts stay unchanged.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from penstock.conversation.dialects.content import read_attachment
-from penstock.conversation.dialects.protocol import is_attachment, is_fixed
+from penstock.conversation.dialects.wire_kinds import is_attachment, is_fixed
 from penstock.conversation.handles import name_message
 from penstock.conversation.message import Image, Message, Opaque, Part, Text, ToolCall, ToolResult
 from penstock.conversation.speakers import Voice, VoicedPart, part_voices
@@ -21,7 +22,7 @@ from penstock.writing.ledger import read_outcome
 from penstock.writing.stubs import clip, describe, shorten, shows_files, state_outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
 
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
@@ -29,17 +30,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Elider"]
 
-_SMALLEST_RESULT = 200  # characters: a shorter one stays
+_SMALLEST_RESULT = 200  # characters: shorter results stay
 _LONGEST_LEAF = 200  # characters of one text in the arguments of a call
 _LEAF_HEAD = 60
 _LONGEST_ARGUMENTS = 1_000  # characters of all arguments of a call together, however short each value is
 _LONGEST_TITLE = 80
 _LONGEST_ERROR = 160
-_LEAST_COPY = 24  # tokens of a harness text that stands again in a later message
+_LINE_NUMBER = re.compile(r"(?<![\w.])\d{2,6}(?![\w.])")
+_LEAST_COPY = 24  # tokens of a harness text with a copy in a later message
 
 
 class Elider:
-    """Elides messages of one conversation. `recall_tool` is named in stubs where the agent has one."""
+    """Elides messages of one conversation. Stubs name the agent's `recall_tool`, if it has one."""
 
     def __init__(
         self,
@@ -54,7 +56,7 @@ class Elider:
         self._recall = f", {recall_tool}" if recall_tool else ""
 
     def stub(self, result: ToolResult, number: int) -> str:
-        """Returns the line that stands for a result, with the handle of the original and, where it failed, its error."""
+        """Returns the line that replaces a result: it has the handle of the original and, after a failure, the error."""
         call = self._calls.get(result.call_id)
         line = describe(call, result, self._redactor.redact)
         pictures = f", {len(result.images)} images" if result.images else ""
@@ -65,7 +67,7 @@ class Elider:
         return f"{stub}: {shorten(outcome.text, _LONGEST_ERROR)}" if outcome.failed and outcome.text else stub
 
     def elide_results(self, message: Message, number: int) -> dict[int, Part]:
-        """Returns long results as stubs, images as a line. Empty when nothing gets smaller."""
+        """Returns long results as stubs and images as a line; empty if nothing gets smaller."""
         parts: dict[int, Part] = {}
         for place, part in enumerate(message.parts):
             if is_fixed(part):
@@ -85,19 +87,25 @@ class Elider:
         return parts
 
     def name_attachment(self, part: Opaque, number: int) -> str:
-        """Returns the line that stands for a document or file, with the handle of the original."""
+        """Returns the line that replaces a document or file, with the handle of the original."""
         title, text = read_attachment(part)
         size = f"{part.media_bytes:,} bytes" if part.media_bytes else f"{len(text or part.text):,} chars"
         named = f" {self._redactor.redact(title[:_LONGEST_TITLE])!r}" if title else ""
         return f"[{part.kind}{named}, {size} ({name_message(number)}{self._recall})]"
 
-    def tell_result(
-        self, message: Message, at: int, number: int, limit: int, teller: Teller
+    def tell_result(  # where it stands, and how it is told
+        self,
+        message: Message,
+        at: int,
+        number: int,
+        limit: int,
+        teller: Teller,
+        told_beside: Container[str] = frozenset(),
     ) -> ToolResult | None:
-        """Returns the result at this place of the message as its most telling lines under its outcome and its handle.
+        """Returns a result of the message as its most telling lines, below its outcome and its handle, in about `limit` tokens.
 
-        The call stands right before it, so that nothing of it is said again. It takes about `limit` tokens. Returns None
-        where that would not be smaller than the result itself.
+        Repeats nothing of the call, which comes right before it, nor of the lines in `told_beside`. Returns None if this
+        would not be smaller than the result itself.
         """
         part = message.parts[at]
         if not isinstance(part, ToolResult) or is_fixed(part):
@@ -110,14 +118,21 @@ class Elider:
         is_file = shows_files(call) and not part.is_error
         room = limit - count(head) - 1
         clean = redact_readable(part.text, self._redactor.redact)
-        lines = teller.tell(clean, room, is_file=is_file) if room > 0 else ""
+        near = (
+            frozenset(map(int, _LINE_NUMBER.findall(call.arguments)))
+            if call is not None
+            else frozenset[int]()
+        )
+        lines = (
+            teller.tell(clean, room, is_file=is_file, near=near, told_beside=told_beside) if room > 0 else ""
+        )
         text = f"{head}\n{lines}" if lines else self.stub(part, number)
         if count(text) >= count(part.text) and not part.images:
             return None
         return msgspec.structs.replace(part, text=text, images=())
 
     def shorten_arguments(self, message: Message, number: int) -> dict[int, Part]:
-        """Returns the calls whose long arguments are shortened; the JSON stays valid."""
+        """Returns the calls with long arguments, shortened; the JSON stays valid."""
         parts: dict[int, Part] = {}
         for place, part in enumerate(message.parts):
             if isinstance(part, ToolCall) and len(part.arguments) > _LONGEST_LEAF and not is_fixed(part):
@@ -129,10 +144,10 @@ class Elider:
     def trim_harness(
         self, message: Message, number: int, limit: int, count: Callable[[str], int], newest: dict[str, int]
     ) -> dict[int, Part]:
-        """Returns the texts in which a harness says more than `limit` tokens with its telling lines; a person's words stay.
+        """Cuts harness texts of more than `limit` tokens to their telling lines, and returns them; a person's words stay.
 
-        `newest` knows the long harness texts of later messages, with their numbers, and learns those of this one: of
-        texts that are alike the newest stands for all.
+        `newest` has the long harness texts of later messages, with their numbers, and gets those of this one: among equal
+        texts, the newest stands for all.
         """
         parts: dict[int, Part] = {}
         for place, part in enumerate(message.parts):
@@ -158,15 +173,15 @@ class Elider:
         return parts
 
     def clip(self, text: str, limit: int, number: int, count: Callable[[str], int]) -> str:
-        """Returns the text within `limit` tokens, its head and its tail. What we write again is redacted."""
+        """Returns the head and the tail of the text within `limit` tokens, redacted."""
         return clip(
             self._redactor.redact(text), limit, count, f"all of it: {name_message(number)}{self._recall}"
         )
 
     def _shorten_json(self, arguments: str, number: int) -> str | None:
-        """Returns the arguments with their long texts shortened and, of very many values, the first; None where they are short.
+        """Returns the arguments with long texts shortened and only the first of very many values; None if they are short.
 
-        What is written again is redacted, as a whole: a secret is often told by the key it stands under.
+        Redacts the arguments as a whole, since a secret is often recognised by its key.
         """
         try:
             given = parse_json(arguments)
@@ -176,7 +191,7 @@ class Elider:
             return None
         try:
             clean = parse_json(self._redactor.redact(arguments))
-        except ValueError:  # a secret has taken a quote with it
+        except ValueError:  # redacting a secret has removed a quote
             return json_text(parse_arguments(self._leaf(arguments, number)))
         shortened = self._shorten(clean, number)
         text = json_text(shortened)
@@ -199,9 +214,9 @@ class Elider:
 
 
 def _keep_first(node: Any, room: list[int], number: int) -> Any:
-    """Returns the first values of lists and objects, as many as `room[0]` characters hold, and how many more there were.
+    """Returns the first values of lists and objects that fit `room[0]` characters, and the number of the others.
 
-    The types stay as they are: a list of texts stays one, and so does an object. `room` is what is left, one number.
+    Types stay the same: a list of texts stays a list of texts. `room` is a list with one number, the room that is left.
     """
     if not isinstance(node, dict | list):
         room[0] -= len(node) if isinstance(node, str) else 6

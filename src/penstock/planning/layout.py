@@ -1,11 +1,11 @@
-"""Laying out a view: which messages stay beside the handoff, and in which form.
+"""Lays out a view: decides which messages stay beside the handoff, and in which form.
 
-Results that the model has not answered yet are what it reads next: they stay whole as far as their share goes,
-then by their most telling lines. When not all of it fits, parts give way in a fixed order: first the head, then
-the tail down to its last segment, then those results, then the whole tail, then the middle of the user's last request.
+The model reads the results that it has not answered yet next. They stay whole as far as their share goes; beyond it,
+their most telling lines stay. If not everything fits, parts give way in a fixed order: first the head, then the tail
+down to its last segment, then those results, then the whole tail, then the middle of the user's last request.
 
-A compaction of the provider is a barrier: what stands before it no longer counts. It stays as it came, and so does
-every item by which the provider reads the others.
+A compaction by the provider is a barrier: messages before it no longer count. It stays unchanged, and so does every
+item that the provider needs to read the others.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ import msgspec
 
 from penstock.conversation.dialects import wire_of
 from penstock.conversation.dialects.content import read_attachment
-from penstock.conversation.dialects.protocol import find_barrier, is_attachment, is_standing
+from penstock.conversation.dialects.wire_kinds import find_barrier, is_attachment, is_standing
 from penstock.conversation.message import Opaque, Part, Role, Text, ToolResult, count_leading_system
 from penstock.conversation.pairing import PartPlace, find_unanswered, has_result, match
 from penstock.conversation.rules import Alternation, ServerTools, UserOpens
 from penstock.conversation.speakers import last_request
 from penstock.conversation.view import Rewritten, as_message
 from penstock.measure.weigh import message_tokens
+from penstock.writing.courtesy import is_courtesy
 from penstock.writing.importance import answers_in_data
+from penstock.writing.reading import spoken_text
 from penstock.writing.telling import Teller, share_out
 from penstock.writing.transcript import Cuts
 
@@ -42,15 +44,16 @@ __all__ = ["Layout", "LayoutMaker", "PlanLimits", "Rewrites", "Sacrifice", "Wish
 
 _LEAST_HARNESS = 40  # tokens of one harness text in a user message that stays,
 _HARNESS_SHARE = 0.02  # or this share of the target, where that is more
-_DATA_SHARE = 0.72  # of the room for fresh results, where they are data: a table says it in less
+_DATA_SHARE = 0.735  # of the room for fresh results, where they are data: a table says it in less
 _SHORT_TEXT = 60  # tokens: an assistant's text in the tail is not clipped below this
+_LONG_LINE = 24  # characters: a shorter line may mean something else in another result
 _LEAST_REQUEST = 24
-_LEAST_FOR_HANDOFF = 60  # tokens, where all but the request has given way
-_ROOM_FOR_HANDOFF = 150  # tokens: a request that must be clipped leaves them for constraints and the mark
+_LEAST_FOR_HANDOFF = 60  # tokens, once everything but the request has given way
+_ROOM_FOR_HANDOFF = 150  # tokens that a clipped request leaves for constraints and the mark
 
 
 Rewrites: TypeAlias = "dict[int, dict[int, Part]]"
-"""Parts that replace others: by the position of the message, then by the place of the part in it."""
+"""Replaced parts: by the position of the message, then by the index of the part in it."""
 
 
 class PlanLimits(msgspec.Struct, frozen=True):
@@ -61,29 +64,29 @@ class PlanLimits(msgspec.Struct, frozen=True):
     tail_ceiling_tokens: int
     head_tokens: int
     fresh_tokens: int
-    """For results that the model has not answered yet, beside the tail."""
+    """For results that the model has not answered yet, apart from the tail."""
     handoff_tokens: int
     protect_first_n: int
     protect_last_n: int
     explicit: bool
     """True if the caller named the target."""
     spend_tokens: int
-    """The size up to which room that is left over is filled; more than the target never is."""
+    """The size up to which leftover room is filled; never more than the target."""
 
 
 class Wishes(msgspec.Struct, frozen=True):
-    """The caller's wishes beside a smaller list."""
+    """The caller's wishes, apart from the size of the list."""
 
     focus: str = ""
     """A topic to keep in more detail."""
     pins: frozenset[int] = frozenset()
-    """Numbers of messages that stay as they came."""
+    """Numbers of messages to keep unchanged."""
     recall_tool: str | None = None
-    """The tool by which the agent reads originals, where it has one."""
+    """The name of the tool with which the agent reads originals, if it has one."""
 
 
 class Sacrifice(IntEnum):
-    """The last part of the view that was given up so that the rest fits."""
+    """The last part of the view that was given up to make the rest fit."""
 
     NOTHING = 0
     HEAD = 1
@@ -95,7 +98,7 @@ class Sacrifice(IntEnum):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """Head, islands and tail, and what is rewritten in them. `tokens` is what all of it takes."""
+    """Head, islands and tail, and the parts that are rewritten in them. `tokens` is the size of them all."""
 
     head_end: int
     islands: tuple[int, ...]
@@ -103,7 +106,7 @@ class Layout(msgspec.Struct, frozen=True):
     rewritten: Rewrites
     tokens: int
     brought: frozenset[int] = frozenset()
-    """Messages that stay because there is room for them: results that were not answered, and what came back."""
+    """Messages that stay because there is room for them: unanswered results, and messages that came back."""
 
     def positions(self, length: int) -> tuple[int, ...]:
         """Returns all positions that stay, in order."""
@@ -111,7 +114,7 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class _LongText(NamedTuple):
-    """A text of a message: its tokens, the place of its part, and its words."""
+    """A text in a message: its tokens, the index of its part, and the text itself."""
 
     tokens: int
     at: int
@@ -119,7 +122,7 @@ class _LongText(NamedTuple):
 
 
 class LayoutMaker:
-    """Lays out one transcript. `importance` says how likely each value is needed."""
+    """Lays out one transcript. `importance` scores how likely each value is to be needed."""
 
     def __init__(
         self,
@@ -142,21 +145,21 @@ class LayoutMaker:
         self.barrier = find_barrier(transcript.messages, transcript.landmarks.opaque)
         self.standing = find_standing(transcript, self.barrier)
         if self.barrier is not None and self.barrier in self.open:
-            # A handoff stands behind the barrier, and nothing of ours may stand behind an open call: its turn stays whole.
+            # A handoff comes after the barrier, and nothing of ours may come after an open call: its turn stays whole.
             self.standing |= frozenset(range(self.barrier + 1, len(transcript.messages)))
         fixed = {*self.pins, self.request}
         self.fresh = tuple(place for place in find_unanswered(transcript.messages) if place not in fixed)
         self._fresh_tokens = limits.fresh_tokens
         if self.fresh and answers_in_data(transcript.index):
             self._fresh_tokens = int(limits.fresh_tokens * _DATA_SHARE)
-        # Harness text gives way before anything else does: all that follows plans with what is left of it.
+        # Harness text gives way before anything else: everything below plans with the rest of it.
         self._trimmed = self._trim_harness(max(_LEAST_HARNESS, int(limits.target_tokens * _HARNESS_SHARE)))
         self._sizes = list(transcript.tokens)
         for place in self._trimmed:
             self._sizes[place] = self.size(place, self._trimmed)
         before = [0, *accumulate(self._sizes)]
         self.cuts = Cuts(transcript.legal, tuple(before))
-        # What comes before this no longer counts, since a barrier stands for it.
+        # A barrier stands for everything before this position, so that it no longer counts.
         self.floor = self.system_end if self.barrier is None else self.cuts.segment(self.barrier)[0]
 
     def lay_out(self, sacrifice: Sacrifice) -> Layout:
@@ -164,7 +167,7 @@ class LayoutMaker:
         limits = self._limits
         if sacrifice < Sacrifice.FRESH:
             return self._arrange(sacrifice, self._fresh_tokens)
-        if sacrifice is Sacrifice.FRESH:  # what is left of it when all the rest has given way
+        if sacrifice is Sacrifice.FRESH:  # the room that remains when all the rest has given way
             others = self._arrange(Sacrifice.TAIL, 0).tokens
             left = limits.target_tokens - others - min(_LEAST_FOR_HANDOFF, limits.target_tokens // 5)
             return self._arrange(sacrifice, min(self._fresh_tokens, max(0, left)))
@@ -174,12 +177,12 @@ class LayoutMaker:
         return some if some.tokens <= limits.target_tokens else self._arrange(sacrifice, 0)
 
     def _arrange(self, sacrifice: Sacrifice, fresh_tokens: int) -> Layout:
-        """Returns the layout after this sacrifice, with so many tokens for fresh results."""
+        """Returns the layout after this sacrifice, with `fresh_tokens` for fresh results."""
         limits = self._limits
         length = len(self._transcript.messages)
         hard = sacrifice >= Sacrifice.TAIL
         given = _merge(self._trimmed, self.tell_results(self.fresh, fresh_tokens))
-        # What is fresh has its own share, so the tail is measured by what else stands in it.
+        # Fresh results have a share of their own, so only the rest of the tail counts against its limit.
         whole = sum(self._sizes[place] for place in self.fresh)
         now = self._tokens(self.fresh, given)
         tail_limit = 0 if hard else limits.tail_ceiling_tokens
@@ -202,6 +205,10 @@ class LayoutMaker:
                 self.system_end,
                 max(ceiling, self.system_end),
             )
+            if not any(map(self._says_something, range(self.system_end, head_end))):
+                head_end = (
+                    self.system_end
+                )  # a harness or a greeting says nothing there that has to stand first
         # What was not answered stays also where other messages follow it, as long as there is room.
         fresh = frozenset(self.fresh if sacrifice < Sacrifice.FRESH else ())
         islands = self._islands(head_end, start, fresh)
@@ -219,14 +226,19 @@ class LayoutMaker:
         rewritten = {place: parts for place, parts in rewritten.items() if place in places}
         return Layout(head_end, islands, start, rewritten, self._tokens(places, rewritten), fresh)
 
+    def _says_something(self, place: int) -> bool:
+        """Returns whether a person speaks in this message, and says more than is polite."""
+        text = spoken_text(self._transcript.messages[place])
+        return place in self._transcript.people and not is_courtesy(text.strip())
+
     def start_at(self, tail_start: int) -> Layout:
-        """Returns the layout with no head and with all messages from this position on, as they came."""
+        """Returns the layout without a head and with all messages from this position on, unchanged."""
         islands = self._islands(self.system_end, tail_start, frozenset())
         places = (*range(self.system_end), *islands, *range(tail_start, len(self._transcript.messages)))
         return Layout(self.system_end, islands, tail_start, {}, self._tokens(places, {}))
 
     def count_front(self, layout: Layout) -> int:
-        """Returns how many of the messages that stay come before the handoff: the head, and all up to a barrier."""
+        """Returns how many messages stay before the handoff: the head, and everything up to a barrier."""
         if self.barrier is None or self.barrier >= layout.tail_start:
             return layout.head_end
         end = self.cuts.segment(self.barrier)[1]
@@ -237,19 +249,19 @@ class LayoutMaker:
         return self._relay(layout, head_end, layout.brought, layout.rewritten)
 
     def widen(self, layout: Layout, brought: frozenset[int], rewritten: Rewrites) -> Layout:
-        """Returns the layout with messages that were brought back, and with fewer that are rewritten."""
+        """Returns the layout with these messages brought back, and with only these parts rewritten."""
         return self._relay(layout, layout.head_end, brought, rewritten)
 
     def part_neighbours(self, layout: Layout, brought: set[int]) -> set[int]:
-        """Returns the messages to bring back without those that would make two turns of one role stand together.
+        """Returns the messages to bring back, except any that would put two turns of one role next to each other.
 
-        Many servers refuse such a list (`Alternation`); neighbours that the caller sent stay as they came. What the layout
-        has brought already stays, too.
+        Many servers refuse such a list (`Alternation`). Neighbours of one role that the caller sent may stay, and so may
+        the messages that the layout has brought back already.
         """
         messages = self._transcript.messages
         if not any(isinstance(rule, Alternation) for rule in self._transcript.dialect.rules):
             return brought
-        while True:  # a few rounds: what goes may leave others beside each other
+        while True:  # a few rounds: removing a message may make others neighbours
             islands = self._islands(layout.head_end, layout.tail_start, frozenset(brought))
             wider = msgspec.structs.replace(layout, islands=islands)
             stays, front = wider.positions(len(messages)), self.count_front(wider)
@@ -275,7 +287,7 @@ class LayoutMaker:
         )
 
     def tokens_by_part(self, layout: Layout) -> dict[str, int]:
-        """Returns the tokens of each part of the layout that has any, for the error that lists them."""
+        """Returns the tokens of each part of the layout that is not empty, for the error that lists them."""
         parts: dict[str, int] = {}
         for place in layout.positions(len(self._transcript.messages)):
             if place < self.system_end:
@@ -296,11 +308,11 @@ class LayoutMaker:
         return {name: tokens for name, tokens in parts.items() if tokens}
 
     def _first_handoff(self) -> int:
-        """Returns the position of the first earlier handoff: the head ends before it, and the new one replaces it."""
+        """Returns the position of the first earlier handoff. The head ends before it; the new handoff replaces it."""
         return next(iter(self._transcript.handoffs), len(self._transcript.messages))
 
     def _islands(self, head_end: int, tail_start: int, brought: frozenset[int]) -> tuple[int, ...]:
-        """Returns the messages between head and tail that stay, each with the messages it may not be parted from."""
+        """Returns the messages that stay between head and tail, each with those that it may not be separated from."""
         wanted = {*self.pins, *self.open, *self.standing, *brought}
         if self.request is not None:
             wanted.add(self.request)
@@ -312,9 +324,9 @@ class LayoutMaker:
         return tuple(sorted(islands | self._opener(min(islands, default=tail_start))))
 
     def _opener(self, first: int) -> set[int]:
-        """Returns the shortest message of the user before the first that stays, where that one may not open the list.
+        """Returns the user's shortest message before the first that stays, if that one may not open the list.
 
-        A handoff opens it elsewhere; it cannot where a barrier is, which it stands behind.
+        Without a barrier a handoff opens the list. With one it cannot, since it comes after the barrier.
         """
         messages = self._transcript.messages
         rule = next((one for one in self._transcript.dialect.rules if isinstance(one, UserOpens)), None)
@@ -325,7 +337,7 @@ class LayoutMaker:
         return set(range(*min(opening, key=lambda one: (self.cuts.tokens(*one), one)))) if opening else set()
 
     def _squeeze(self, islands: Iterable[int], rewritten: Rewrites) -> Rewrites:
-        """Returns also what stands beside standing items, in the same message or segment, as small as it gets."""
+        """Adds the neighbours of standing items, in the same message or segment, as small as they can be made."""
         if not self.standing:
             return rewritten
         fixed = {*self.pins, *self.open, *self.fresh, self.request}
@@ -345,9 +357,10 @@ class LayoutMaker:
         return squeezed
 
     def tell_results(self, places: Iterable[int], allowed: int) -> Rewrites:
-        """Returns the results of these messages that are too long for an equal part of `allowed` tokens, shortened.
+        """Shortens those results of these messages that exceed an equal part of `allowed` tokens; returns them.
 
-        They stay by their most telling lines. What the shorter ones do not need goes to the longer ones.
+        Their most telling lines stay. Tokens that shorter results do not need go to the longer ones, and tokens that one result
+        leaves because no further line fits go to the next.
         """
         messages = self._transcript.messages
         results = [
@@ -358,18 +371,24 @@ class LayoutMaker:
         ]
         shares = share_out([size for _, _, size in results], allowed)
         rewritten: Rewrites = {}
+        told: set[str] = (
+            set()
+        )  # what several results say alike is told once: an address in each of six orders
+        left = 0
         for (place, at, size), share in zip(results, shares, strict=True):
             if share < size:
                 number = self._transcript.numbers[place]
-                part = self._elider.tell_result(messages[place], at, number, share, self._teller)
+                part = self._elider.tell_result(messages[place], at, number, share + left, self._teller, told)
                 if part is not None:
+                    left += share - self._tokenizer.count(part.text)
                     rewritten.setdefault(place, {})[at] = part
+                    told.update(line for line in part.text.split("\n") if len(line) >= _LONG_LINE)
         return rewritten
 
     def _fit_tail(self, start: int, limit: int, given: Rewrites) -> tuple[int, Rewrites]:
-        """Returns the tail from `start` within the limit: results give way, then arguments, texts, its start.
+        """Returns a tail from `start` on that keeps to the limit: results give way, then arguments, texts, its start.
 
-        `given` is what is rewritten already.
+        `given` holds the parts that are rewritten already.
         """
         while True:
             rewritten = self._shrink(start, limit, given)
@@ -418,7 +437,7 @@ class LayoutMaker:
         return {longest.at: self._clip(longest, max(_SHORT_TEXT, longest.tokens - excess - 2), number)}
 
     def _clip_request(self, room: int) -> Rewrites:
-        """Returns the last request with its longest text clipped, or all long ones, so that it takes at most `room` tokens."""
+        """Returns the last request with its longest text clipped, or all long ones, to fit `room` tokens."""
         place = self.request
         if place is None or place in self.pins or self._sizes[place] <= room:
             return {}
@@ -437,7 +456,7 @@ class LayoutMaker:
         return {place: parts} if parts else {}
 
     def _level_texts(self, texts: list[_LongText], room: int, number: int) -> dict[int, Part]:
-        """Returns the texts that are longer than a common length, cut to it, so that all take at most `room` tokens."""
+        """Cuts the longest texts to a common length, so that all together fit `room` tokens; returns those it cut."""
         left, length = room, room
         for rank, tokens in enumerate(sorted(one.tokens for one in texts)):
             length = left // (len(texts) - rank)
@@ -448,7 +467,7 @@ class LayoutMaker:
         return {one.at: self._clip(one, length, number) for one in texts if one.tokens > length}
 
     def _clip_attachment(self, message: Message, number: int, room: int) -> dict[int, Part]:
-        """Returns the longest document in plain text, as text: its start and its end, within the room beside its name."""
+        """Returns the longest plain-text attachment as a text part: its name, then its start and end, within the room."""
         texts = [
             (len(text), at, part, text)
             for at, part in enumerate(message.parts)
@@ -462,7 +481,7 @@ class LayoutMaker:
         return {at: Text(f"{name}\n{clipped}")} if room > _LEAST_REQUEST else {}
 
     def _trim_harness(self, limit: int) -> Rewrites:
-        """Returns the user messages in which a harness says much, each part of it cut to `limit` tokens."""
+        """Returns the user messages with much text from a harness, each such text cut to `limit` tokens."""
         transcript = self._transcript
         newest: dict[str, int] = {}
         trimmed: Rewrites = {}
@@ -476,13 +495,13 @@ class LayoutMaker:
         return trimmed
 
     def trim_less(self, place: int, rewritten: Rewrites, room: int) -> dict[int, Part]:
-        """Returns a trimmed message with as much more of its harness text as fits the room; empty where it is not trimmed."""
+        """Returns a trimmed message with more of its harness text, as far as it fits the room; empty if it is not trimmed."""
         trimmed = self._trimmed.get(place)
         if not trimmed or rewritten.get(place) != trimmed:
             return {}
         message, number = self._transcript.messages[place], self._transcript.numbers[place]
         now = self.size(place, rewritten)
-        # Several texts in one message share the room, and none is cut to the token.
+        # Several texts in one message share the room, and cutting them is not exact to the token.
         for share in (0.99, 0.95, 0.8, 0.6):
             limit = int((now + room) * share / len(trimmed))
             parts = self._elider.trim_harness(message, number, limit, self._tokenizer.count, {})
@@ -490,8 +509,23 @@ class LayoutMaker:
                 return parts
         return {}
 
+    def clip_less(self, place: int, rewritten: Rewrites, room: int) -> dict[int, Part]:
+        """Returns a message whose longest text was clipped with as much more of it as fits the room; empty if it was not clipped."""
+        message, number = self._transcript.messages[place], self._transcript.numbers[place]
+        parts, long = rewritten.get(place, {}), self._longest_text(message)
+        if long is None or long.at not in parts or place in self._trimmed:
+            return {}
+        now = self.size(place, rewritten)
+        clipped = parts[long.at]
+        tokens = self._tokenizer.count(clipped.text) if isinstance(clipped, Text) else 0
+        for share in (0.99, 0.9, 0.7):
+            longer = parts | {long.at: self._clip(long, tokens + int(room * share), number)}
+            if 0 < self.size(place, {place: longer}) - now <= room:
+                return longer
+        return {}
+
     def _longest_text(self, message: Message) -> _LongText | None:
-        """Returns the text of the message that has most tokens, the last of those that have as many."""
+        """Returns the longest text of the message by tokens; of several, the last."""
         return max(self._texts_of(message), default=None)
 
     def _texts_of(self, message: Message) -> list[_LongText]:
@@ -506,7 +540,7 @@ class LayoutMaker:
         return Text(self._elider.clip(long.text, limit, number, self._tokenizer.count))
 
     def size(self, place: int, rewritten: Rewrites) -> int:
-        """Returns the tokens of the message at this position, as it is rewritten."""
+        """Returns the tokens of the message at this position with these rewritten parts."""
         parts = rewritten.get(place)
         if not parts:
             return self._transcript.tokens[place]
@@ -518,9 +552,9 @@ class LayoutMaker:
 
 
 def find_standing(transcript: Transcript, barrier: int | None) -> frozenset[int]:
-    """Returns the positions of the newest barrier, of the items that a request breaks without, and of what those refer to.
+    """Returns the positions of the newest barrier, of items that a request fails without, and of the items they refer to.
 
-    A reference may stand for a call that only the provider has: then every output without a call stays as well.
+    A reference may stand for a call that only the provider has. So if there are references, outputs without a call stay.
     """
     messages = transcript.messages
     standing = {
@@ -550,7 +584,7 @@ def find_standing(transcript: Transcript, barrier: int | None) -> frozenset[int]
 def _find_open(transcript: Transcript) -> set[int]:
     """Returns the positions of calls that have no result yet, the provider's own included.
 
-    Only the last turn can have them: an older call without a result was given a stub when the list was opened.
+    Only the last turn can have them: opening the list gave every older call without a result a stub.
     """
     messages = transcript.messages
     rules = (rule for rule in transcript.dialect.rules if isinstance(rule, ServerTools))
@@ -566,7 +600,7 @@ def _merge(some: Rewrites, others: Rewrites) -> Rewrites:
 
 
 def _places_of(numbers: frozenset[int], transcript: Transcript) -> frozenset[int]:
-    """Returns the positions of the messages with these numbers. A handoff's number is 0, and it is never meant."""
+    """Returns the positions of the messages with these numbers; never a handoff's, whose number is 0."""
     if not numbers:
         return frozenset()
     return frozenset(place for place, number in enumerate(transcript.numbers) if number and number in numbers)

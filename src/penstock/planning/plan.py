@@ -1,17 +1,19 @@
-"""Deciding what a compaction will do, before anything is done.
+"""Decides what a compaction will do, before anything is done.
 
-`make_plan` is pure and complete. It decides for every message whether it is kept, elided or summarised, and
+`make_plan` is pure and complete. It decides for every message whether to keep, elide or summarise it, and says
 why; it has the handoff written; and it knows the tokens of the result. Whatever the content, the plan fits
-the target, or one error says which parts take how many tokens.
+the target, or one error says how many tokens each part takes.
 
-If eliding old results alone gets well below the target, nothing is summarised, and the room that is left goes
-to the most needed lines of the results that were elided. Otherwise a handoff takes the place of the middle.
-Either way a target is spent: where much of it is still left, messages come back whole.
+If eliding old results alone gets well below the target, nothing is summarised, and the remaining room goes
+to the most needed lines of the elided results. Otherwise a handoff takes the place of the middle. Either way
+the target is used up: as long as much of it is left, messages come back whole.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from enum import StrEnum
+from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -19,7 +21,7 @@ import numpy as np
 
 from penstock.conversation import mark
 from penstock.conversation.dialects.chat import CHAT
-from penstock.conversation.dialects.protocol import is_fixed
+from penstock.conversation.dialects.wire_kinds import is_fixed
 from penstock.conversation.handles import AFTER, name_message, numbers_after
 from penstock.conversation.message import (
     Image,
@@ -41,11 +43,12 @@ from penstock.measure.wording import pluralise
 from penstock.planning.elide import Elider
 from penstock.planning.layout import Layout, LayoutMaker, PlanLimits, Rewrites, Sacrifice, Wishes
 from penstock.writing.choice import FOCUS_SHARE, begin_choice, find_topic, join_excerpts
+from penstock.writing.courtesy import is_courtesy
 from penstock.writing.extractive import ExtractiveWriter
 from penstock.writing.importance import importance_named, weigh_once
 from penstock.writing.reading import Speaker, spoken_text
 from penstock.writing.transcript import MODEL, WRITTEN_BY
-from penstock.writing.writer import HandoffAims, HandoffMaterial, HandoffText, Surroundings
+from penstock.writing.writer import HandoffAims, HandoffMaterial, HandoffText, Surroundings, find_gaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -77,26 +80,27 @@ SHORT_NOTE = "Notes by another assistant, for reference. Do not redo finished wo
 _SHORT_NOTE_BELOW = 1_200  # tokens of handoff
 _LEAST_HANDOFF = 60
 _HANDOFF = -1  # the key of a handoff among the sizes
-_LEAST_ELIDED = 12  # tokens that a longer message keeps at least when it is elided
+_LEAST_ELIDED = 12  # tokens: no longer message becomes smaller than this when it is elided
 _ELIDED_PARTS = (ToolCall, ToolResult, Image, Opaque)
 _ELISION_SHARE = 0.5  # eliding alone must leave half of the target for the lines that are needed
-_UNSPENT = 0.05  # of the target: as much may be left over
+_UNSPENT = 0.05  # of the target without the system prompt: this much may be left over
 _ROUNDS = 12
-_LONG_RESULT = 200  # characters: of longer results that are alike, the newest stands for all
+_LONG_RESULT = 200  # characters: among equal results longer than this, the newest stands for all
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """The size to aim at: a target for the list, or a window that the list shares with `outside_tokens`."""
+    """The size to aim at: a target for the list, else a window that the list shares with `outside_tokens`."""
 
     target_tokens: int | None
-    window_tokens: int
+    window_tokens: int = 0
+    """0 if a target is named: then nobody looks the window up."""
     outside_tokens: int = 0
     forced: bool = False
-    """True where any saving is worth it."""
+    """True if any saving is worth it, however small."""
 
 
 class CompactionOrder(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Everything that one compaction is told, beside the conversation."""
+    """The instructions for one compaction, apart from the conversation."""
 
     goal: Goal
     settings: CompressionSettings
@@ -104,13 +108,13 @@ class CompactionOrder(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     redactor: Redactor
     wishes: Wishes = Wishes()
     make_writer: MakeWriter = ExtractiveWriter
-    """Makes the writer of the handoff, if there is to be one."""
+    """Makes the writer of the handoff, if the plan has one."""
     importance: Importance | None = None
-    """Scores how likely each value is needed; None for what the settings name."""
+    """Scores how likely each value is to be needed; None for the scoring that the settings name."""
 
 
 class Fate(StrEnum):
-    """The lot of a message in the view."""
+    """The outcome of a plan for one message."""
 
     KEPT = "kept"
     ELIDED = "elided"
@@ -130,7 +134,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class KeptReasons(msgspec.Struct, frozen=True):
-    """The reasons for which messages stay, by position, so that `verdicts` can give them."""
+    """The reasons why messages stay, as sets of positions, so that `verdicts` can name them."""
 
     system_end: int
     head_end: int
@@ -141,33 +145,33 @@ class KeptReasons(msgspec.Struct, frozen=True):
     fresh: frozenset[int]
     """Messages with results that the model has not answered yet."""
     brought: frozenset[int]
-    """Those that came back because there was room left."""
+    """Messages that came back because there was room left."""
     protect_first_n: int
     provider: frozenset[int] = frozenset()
-    """The provider's own compaction, and what it reads the others by."""
+    """The provider's own compaction, and the items that it needs to read the others."""
     counts_from: int = 0
-    """The provider's own compaction stands for all before this position."""
+    """The provider's own compaction replaces everything before this position."""
 
 
 class Plan(msgspec.Struct, frozen=True, eq=False):
-    """The pieces of the new view, and their weight."""
+    """The pieces of the new view, and their sizes."""
 
     pieces: tuple[Piece, ...]
     sizes: dict[int, int]
     """The tokens of every message that stays, by position."""
-    standing: KeptReasons
+    kept_for: KeptReasons
     tokens_after: int
     """The tokens of all pieces."""
     handoff: HandoffText = HandoffText()
-    """The handoff as its writer gave it; empty where nothing is summarised."""
+    """The handoff as its writer gave it; empty if nothing is summarised."""
     handoff_tokens: int = 0
-    """The part of `tokens_after` that the handoff takes."""
+    """The handoff's part of `tokens_after`."""
     handoff_room: int = 0
     """The most that the handoff could have taken."""
 
     @property
     def rewritten(self) -> frozenset[int]:
-        """Positions of messages that stay but not as they came: shortened, or with the handoff in front."""
+        """Positions of messages that stay in a changed form: shortened, or with the handoff in front."""
         places: set[int] = set()
         merged = False
         for piece in self.pieces:
@@ -181,12 +185,12 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def kept_verbatim(self) -> frozenset[int]:
-        """Positions of messages that stay as they came."""
+        """Positions of messages that stay unchanged."""
         return frozenset(self.sizes.keys() - self.rewritten)
 
 
 class NothingToDo(msgspec.Struct, frozen=True):
-    """No compaction is called for, and why."""
+    """The reason why no compaction is called for."""
 
     reason: str
 
@@ -210,38 +214,38 @@ def _verdict(place: int, number: int, before: int, plan: Plan, rewritten: frozen
         kept = f"{pluralise(lines, 'excerpt')} in the handoff" if lines else "reachable by its handle"
         older = (
             "before the provider's own compaction"
-            if place < plan.standing.counts_from
+            if place < plan.kept_for.counts_from
             else "older than the tail"
         )
         return Verdict(place, number, Fate.SUMMARISED, f"{older}: {kept}", before, 0)
     fate = Fate.ELIDED if place in rewritten else Fate.KEPT
-    return Verdict(place, number, fate, _reason(place, plan.standing, fate, before < after), before, after)
+    return Verdict(place, number, fate, _reason(place, plan.kept_for, fate, before < after), before, after)
 
 
-def _reason(place: int, standing: KeptReasons, fate: Fate, grown: bool) -> str:
+def _reason(place: int, kept_for: KeptReasons, fate: Fate, grown: bool) -> str:
     if fate is Fate.ELIDED:
         if grown:
-            noted = place < standing.system_end
+            noted = place < kept_for.system_end
             return (
                 "system prompt, with a note on compaction" if noted else "the handoff stands in front of it"
             )
-        if place == standing.request:
+        if place == kept_for.request:
             return "the user's last request, shortened to fit"
-        if place < standing.head_end:
+        if place < kept_for.head_end:
             return "head: a client's text in it, shortened"
-        if place in standing.fresh:
+        if place in kept_for.fresh:
             return "not answered yet, too large to stay whole"
-        return "too large for the tail" if place >= standing.tail_start else "old result or long argument"
+        return "too large for the tail" if place >= kept_for.tail_start else "old result or long argument"
     reasons = (
-        ("system prompt", place < standing.system_end),
-        ("pinned", place in standing.pins),
-        ("the user's last request", place == standing.request),
-        ("open call", place in standing.open),
-        ("the provider needs it", place in standing.provider),
-        (f"head: one of the first {standing.protect_first_n}", place < standing.head_end),
-        ("not answered yet", place in standing.fresh),
-        ("room was left for it", place in standing.brought),
-        ("tail: recent", place >= standing.tail_start),
+        ("system prompt", place < kept_for.system_end),
+        ("pinned", place in kept_for.pins),
+        ("the user's last request", place == kept_for.request),
+        ("open call", place in kept_for.open),
+        ("the provider needs it", place in kept_for.provider),
+        (f"head: one of the first {kept_for.protect_first_n}", place < kept_for.head_end),
+        ("not answered yet", place in kept_for.fresh),
+        ("room was left for it", place in kept_for.brought),
+        ("tail: recent", place >= kept_for.tail_start),
     )
     return next((reason for reason, holds in reasons if holds), "small enough to stay")
 
@@ -249,7 +253,7 @@ def _reason(place: int, standing: KeptReasons, fate: Fate, grown: bool) -> str:
 def make_plan(
     transcript: Transcript, limits: PlanLimits, order: CompactionOrder, prose: Checked | None = None
 ) -> Planned:
-    """Returns the plan, or why there is nothing to do. Raises TargetTooSmall if too much must stay.
+    """Returns the plan, or the reason why there is nothing to do. Raises TargetTooSmall if too much must stay.
 
     `prose` is a model's part of the handoff, already checked against the conversation.
     """
@@ -300,18 +304,20 @@ class _Planner:
         self.layouts = LayoutMaker(
             transcript, limits, order.wishes, self._elider, order.tokenizer, self.material.aims.importance
         )
+        prompt = sum(transcript.tokens[: self.layouts.system_end])
+        self._unspent = _UNSPENT * max(0, limits.spend_tokens - prompt)
 
     def least_handoff(self, layout: Layout, sacrifice: Sacrifice) -> int:
-        """Returns the tokens that must be left for a handoff: in the end none, unless the list cannot begin without."""
+        """Returns the tokens to leave for a handoff: in the end none, unless the list cannot begin without one."""
         if sacrifice < Sacrifice.END or self._needs_opening(layout):
             return _LEAST_HANDOFF
         return 0
 
     def _needs_opening(self, layout: Layout) -> bool:
-        """Returns True if what stays begins with a speaker who may not open this conversation.
+        """Returns True if the first message that stays is by a speaker who may not open this conversation.
 
-        Many servers behind the chat dialect want the user first, as Anthropic does: a list that the user began still
-        begins with the user.
+        Many servers behind the chat dialect want the user first, as Anthropic does. So if the user began the list, the
+        user still begins it.
         """
         messages, rules = self._transcript.messages, self._transcript.dialect.rules
         first = first_speaker(messages)
@@ -326,9 +332,9 @@ class _Planner:
         return place is not None and messages[place].role is not Role.USER and place != self.layouts.barrier
 
     def _meet(self, beside: tuple[int, ...]) -> bool:
-        """Returns True if the two messages beside a handoff are of one speaker, and did not stand together before.
+        """Returns True if the messages before and after a handoff are by one speaker, and were not neighbours before.
 
-        Then the handoff stays where it has nothing to say: without it they would be neighbours (`Alternation`).
+        Then the handoff stays even if it has nothing to say, since it keeps the two apart (`Alternation`).
         """
         if not any(isinstance(rule, Alternation) for rule in self._transcript.dialect.rules):
             return False
@@ -336,7 +342,7 @@ class _Planner:
         return len(beside) == 2 and beside[1] > beside[0] + 1 and roles in ({Role.USER}, {Role.ASSISTANT})
 
     def too_small(self, layout: Layout) -> TargetTooSmall:
-        """Returns the error for a target that even the last layout exceeds: which parts take how much."""
+        """Returns the error for a target that even the last layout exceeds. It lists the tokens of each part."""
         target = self._limits.target_tokens
         parts = self.layouts.tokens_by_part(layout)
         listed = ", ".join(f"{name} {tokens:,}" for name, tokens in parts.items())
@@ -347,7 +353,10 @@ class _Planner:
         )
 
     def drop_before_barrier(self) -> Plan | None:
-        """Returns the plan without what a barrier stands for, where that alone reaches the target; it needs no handoff."""
+        """Returns the plan that only drops the messages before a barrier; None if that does not reach the target.
+
+        The barrier stands for those messages already, so such a plan needs no handoff.
+        """
         layouts, length = self.layouts, len(self._transcript.messages)
         layout = layouts.start_at(layouts.floor)
         if layout.tokens > self._limits.target_tokens or layouts.floor <= layouts.system_end:
@@ -360,14 +369,14 @@ class _Planner:
     # Eliding alone.
 
     def elide_only(self, layout: Layout) -> Plan | None:
-        """Returns the plan that summarises nothing, or None when it does not reach the target."""
+        """Returns the plan that summarises nothing; None if it does not reach the target."""
         transcript, target = self._transcript, self._limits.target_tokens
         messages, numbers = transcript.messages, transcript.numbers
         least = np.minimum(np.array(transcript.tokens), _LEAST_ELIDED).sum()
         if least > _ELISION_SHARE * target or self._least_elided(layout) > _ELISION_SHARE * target:
             return None
         if any(transcript.origins[place] is None for place in transcript.handoffs):
-            return None  # a handoff that was merged into a message cannot stand beside it
+            return None  # an earlier handoff was merged into its message and cannot stand apart from it again
         rewritten = dict(layout.rewritten)
         islands = set(layout.islands)
         newest = self._newest_copies()
@@ -393,7 +402,7 @@ class _Planner:
         return plan if plan.tokens_after <= target else None
 
     def _least_elided(self, layout: Layout) -> int:
-        """Returns a number of tokens that eliding cannot go below: what it may not touch stays as large as it is."""
+        """Returns a lower bound for the result of eliding: messages that it may not touch keep their size."""
         messages = self._transcript.messages
         may_shrink = {
             place
@@ -428,12 +437,12 @@ class _Planner:
         return parts
 
     def _find_topic(self) -> NDArray[np.bool_] | None:
-        """Returns for each source whether it is about the topic that was asked for; None without one."""
+        """Returns, for each source, True if it is about the caller's topic; None without a topic."""
         focus = self._wishes.focus
         return find_topic(self._transcript.index, self.material.calls, focus) if focus else None
 
     def _restore_topic(self, rewritten: Rewrites, topic: NDArray[np.bool_], room: int) -> Rewrites:
-        """Returns the elided messages without those about the topic that fit the room whole, the newest first."""
+        """Restores elided messages about the topic that fit the room whole, newest first; returns the others."""
         about = set(self._transcript.index.message_of_source[topic].tolist())
         sizes, whole = self._sizes(rewritten), self._transcript.tokens
         restored = dict(rewritten)
@@ -449,7 +458,7 @@ class _Planner:
     ) -> Rewrites:
         """Returns the elided results with their most needed lines below the stub, as far as the room allows.
 
-        Of what is granted, some may have been spent on messages of the topic; it gets its share of lines first.
+        Messages about the topic may have used some of the granted room; lines about it get the rest of its share first.
         """
         index = self._transcript.index
         room = self._limits.spend_tokens - sum(self._sizes(rewritten))
@@ -473,7 +482,7 @@ class _Planner:
         results = index.speakers == Speaker.RESULT
         allowed = (elided & results)[index.source_of]
         if topic is not None:
-            share = int(granted * FOCUS_SHARE) - (granted - room)  # what whole messages have left of it
+            share = int(granted * FOCUS_SHARE) - (granted - room)  # less the room of messages restored whole
             choice.fill(allowed & topic[index.source_of], min(share, room - 2))
             choice.fill(allowed & ~topic[index.source_of], room - 2)
         choice.fill(allowed, room - 2)
@@ -483,10 +492,10 @@ class _Planner:
                 return restored
 
     def _restore_messages(self, rewritten: Rewrites, newest: dict[str, int]) -> Rewrites:
-        """Returns the elided messages without those that still fit whole, people's and the newest first.
+        """Restores elided messages that still fit whole, people's first and then the newest; returns the others.
 
-        Results that stand again in a newer message come last. Where much room is left in the end, and only
-        results and harness texts that are too large for it, they get more of their lines.
+        Results with a newer copy come last. If much room is left in the end, the results and long texts that are
+        too large to be restored get more of their lines.
         """
         sizes = self._sizes(rewritten)
         left = self._limits.spend_tokens - sum(sizes)
@@ -499,10 +508,11 @@ class _Planner:
                 del restored[place]
                 left -= more
         for place in self._by_need(restored):
-            if left <= _UNSPENT * self._limits.spend_tokens:
+            if left <= self._unspent:
                 break
             told = self.layouts.tell_results([place], sizes[place] + left - _LEAST_ELIDED).get(place, {})
-            wider = restored[place] | (told or self.layouts.trim_less(place, restored, left))
+            longer = told or self.layouts.trim_less(place, restored, left)
+            wider = restored[place] | (longer or self.layouts.clip_less(place, restored, left))
             more = self.layouts.size(place, {place: wider}) - sizes[place]
             if 0 < more <= left:
                 restored[place] = wider
@@ -510,13 +520,13 @@ class _Planner:
         return restored
 
     def _by_need(self, places: Iterable[int]) -> list[int]:
-        """Returns the positions in the order in which they come back where room is left: people's and newest first."""
+        """Returns the positions in the order of their need for room: people's messages first, then the newest."""
         if self._needs is None:
             self._needs = self._rank_needs()
         return sorted(places, key=self._needs.__getitem__)
 
     def _rank_needs(self) -> list[tuple[bool, int, int]]:
-        """Returns a rank for each message. A question that was answered says less than a statement, and a repeat nothing."""
+        """Returns a rank for each message. A question that was answered tells less than a statement, a repeat or courtesy nothing."""
         said: set[str] = set()
         ranks: list[tuple[bool, int, int]] = []
         for place in range(len(self._transcript.messages) - 1, -1, -1):
@@ -525,7 +535,7 @@ class _Planner:
             rank = 2
             if is_request(message):
                 rank = 1 if text.endswith(("?", "？", "؟")) else 0
-            ranks.append((bool(text) and text in said, rank, -place))
+            ranks.append((bool(text) and (text in said or is_courtesy(text)), rank, -place))
             said.add(text)
         return ranks[::-1]
 
@@ -562,7 +572,7 @@ class _Planner:
     # With a handoff.
 
     def summarise(self, layout: Layout, writer: HandoffWriter, *, fill: bool = False) -> Plan:
-        """Returns the plan in which a handoff stands for all that the layout leaves out; with `fill`, it takes all the room."""
+        """Returns the plan in which a handoff replaces all that the layout leaves out; with `fill`, it takes all the room."""
         transcript, limits = self._transcript, self._limits
         role, layout = self._role(layout)
         stays = layout.positions(len(transcript.messages))
@@ -579,13 +589,13 @@ class _Planner:
             focus=self._wishes.focus,
             fill=fill,
         )
-        gone = tuple(place for place in range(len(transcript.messages)) if place not in beside.kept)
+        gone = tuple(chain.from_iterable(find_gaps(beside.kept, len(transcript.messages))))
         after = [transcript.numbers[place] for place in stays[at:]]
         attributes = {AFTER: numbers_after([n for n in after if n], max(transcript.numbers))}
         if writer.has_prose:
             attributes[WRITTEN_BY] = MODEL
         kept = [_piece(place, layout.rewritten) for place in stays]
-        while True:  # what is written is weighed as it stands on the wire: a token too many is given back
+        while True:  # the handoff is measured as it will be on the wire; if it is too long, it is written again, shorter
             note = self._note(budget, writer)
 
             def measure(text: str, note: str = note) -> int:
@@ -605,16 +615,16 @@ class _Planner:
             budget -= over + 1
 
     def spend(self, plan: Plan, layout: Layout, writer: HandoffWriter) -> Plan:
-        """Returns the plan with messages brought back whole while much of the target is unused and one would fit.
+        """Brings messages back whole as long as much of the target is unused and one would fit; returns the new plan.
 
-        Each that comes back spares the handoff its excerpts, so this takes a few rounds. What is left in the end goes to
-        plain sentences of those that do not fit.
+        For each message that comes back, the handoff needs no excerpts any more, so this takes a few rounds. The room
+        that is left in the end goes to plain sentences of the messages that do not fit.
         """
         granted = self._limits.spend_tokens
         refused: set[int] = set()
         for _ in range(_ROUNDS):
             left = granted - plan.tokens_after
-            if left <= _UNSPENT * granted:
+            if left <= self._unspent:
                 break
             wider = self._bring_back(layout, left, refused, in_a_row=writer.names_runs)
             if wider is None:
@@ -623,26 +633,26 @@ class _Planner:
             if fuller.tokens_after <= self._limits.target_tokens:
                 plan, layout = fuller, wider
                 continue
-            # The first of them may not open the list, so that a handoff had to stand before it.
+            # Perhaps the first of them may not open the list, so that a handoff had to come before it.
             added = wider.brought - layout.brought
             if not added:
                 break
             refused.update(range(*self.layouts.cuts.segment(min(added))))
-        if granted - plan.tokens_after > _UNSPENT * granted:
+        if granted - plan.tokens_after > self._unspent:
             fuller = self.summarise(layout, writer, fill=True)
             if plan.tokens_after < fuller.tokens_after <= self._limits.target_tokens:
                 plan = fuller
         return plan
 
     def _bring_back(self, layout: Layout, room: int, barred: set[int], *, in_a_row: bool) -> Layout | None:
-        """Returns the layout with what fits the room: messages that it shortens whole, and others that it leaves out.
+        """Returns the layout with as much brought back as fits: shortened messages become whole, left-out ones return.
 
-        A message that is out comes back with those it may not be parted from; `in_a_row`, only right before
-        what stays, the newest first. None where nothing fits. Those that are `barred` stay out.
+        A message returns with those that it may not be separated from. With `in_a_row`, only messages right before the
+        ones that stay return, newest first. Returns None if nothing fits. Messages in `barred` stay out.
         """
-        _, layout = self._role(layout)  # the head may have given up messages so that the handoff may stand
+        _, layout = self._role(layout)  # the head may have given up messages to make a place for the handoff
         refused = set(barred)
-        for _ in range(_ROUNDS):  # what may not come back leaves its room to others
+        for _ in range(_ROUNDS):  # a message that may not come back leaves its room to others
             chosen, rewritten = self._choose_to_bring(layout, room, refused, in_a_row=in_a_row)
             brought = self.layouts.part_neighbours(layout, chosen)
             if brought == chosen:
@@ -650,7 +660,7 @@ class _Planner:
             refused |= chosen - brought
         wider = self.layouts.widen(layout, frozenset(brought), rewritten)
         left = room - (wider.tokens - layout.tokens)
-        if not in_a_row and left > _UNSPENT * self._limits.spend_tokens:
+        if not in_a_row and left > self._unspent:
             brought = self._choose_exchanges(wider, left, barred)
             wider = self.layouts.widen(wider, frozenset(brought), rewritten)
         return None if wider.brought == layout.brought and rewritten == layout.rewritten else wider
@@ -658,7 +668,7 @@ class _Planner:
     def _choose_to_bring(
         self, layout: Layout, room: int, refused: set[int], *, in_a_row: bool
     ) -> tuple[set[int], Rewrites]:
-        """Returns the messages that may come back within the room, the most needed first, and what stays shortened."""
+        """Returns the messages to bring back within the room, most needed first, and those that stay shortened."""
         layouts, whole = self.layouts, self._transcript.tokens
         stays = set(layout.positions(len(whole)))
         barred = refused.union(self._transcript.handoffs)
@@ -680,14 +690,14 @@ class _Planner:
                 room -= tokens
             elif in_a_row:
                 break
-        if room > _UNSPENT * self._limits.spend_tokens:
+        if room > self._unspent:
             self._bring_in_part(stays, brought, rewritten, room)
         return brought, rewritten
 
     def _choose_exchanges(self, layout: Layout, room: int, barred: set[int]) -> set[int]:
-        """Returns what the layout has brought, and whole exchanges that fit the room, the newest first.
+        """Returns the messages that the layout brought back, and whole exchanges that fit the room, newest first.
 
-        Alone, a question or an answer often may not come back: it would stand beside another of its role.
+        A question or an answer alone often may not come back: its neighbour would have the same role.
         """
         layouts, messages = self.layouts, self._transcript.messages
         stays = set(layout.positions(len(messages)))
@@ -715,16 +725,19 @@ class _Planner:
     def _bring_in_part(self, stays: set[int], brought: set[int], rewritten: Rewrites, room: int) -> None:
         """Adds the newest message whose results are too large to come back whole, with the lines that fit the room.
 
-        A message that stays with little of a long harness text gets more of it.
+        A message that stays with only a little of a long text gets more of it.
         """
         layouts, messages = self.layouts, self._transcript.messages
         handoffs = set(self._transcript.handoffs)
-        tried: set[int] = set()  # a batch of many results is one segment: once is enough
+        tried: set[int] = set()  # a batch of many results is one segment: trying it once is enough
         for place in self._by_need(range(layouts.floor, len(messages))):
             if place in tried or (place in stays and place not in rewritten):
                 continue
             if not any(isinstance(part, ToolResult) for part in messages[place].parts):
-                if place in stays and (longer := layouts.trim_less(place, rewritten, room)):
+                if place in stays and (
+                    longer := layouts.trim_less(place, rewritten, room)
+                    or layouts.clip_less(place, rewritten, room)
+                ):
                     rewritten[place] = longer
                     return
                 continue
@@ -746,14 +759,14 @@ class _Planner:
                 return
 
     def _note(self, budget: int, writer: HandoffWriter) -> str:
-        """Returns the first line of a handoff of at most so many tokens."""
+        """Returns the first line of a handoff that may take up to `budget` tokens."""
         tool = self._wishes.recall_tool
         if budget < _SHORT_NOTE_BELOW:
             return f"{SHORT_NOTE} {tool} reads {writer.handles}." if tool else SHORT_NOTE
         return f"{writer.note[:-1]}; {tool} reads them." if tool else writer.note
 
     def _next_speaker(self, layout: Layout) -> int:
-        """Returns the first place after the head, among what stays, where not the system speaks."""
+        """Returns the position of the first message after the head that stays and is not a system message."""
         messages = self._transcript.messages
         stays = layout.positions(len(messages))
         place = self.layouts.count_front(layout)
@@ -762,15 +775,16 @@ class _Planner:
         return place
 
     def _role(self, layout: Layout) -> tuple[Role | None, Layout]:
-        """Returns a role under which the handoff may stand, and the layout for it.
+        """Returns a role that the handoff may have, and the layout for it.
 
-        Where neither role alternates with what is beside it, the head gives up its last messages if that helps, or
-        what was said before the live request stays; else the role is None and the handoff is merged into the message
-        that follows. In the chat dialect it is merged into the request at once: what an answer or a head costs keeps more
-        as excerpts.
+        If neither role alternates with the neighbours, the head gives up its last messages, if that helps, or the
+        message before the live request stays. Otherwise the role is None and the handoff is merged into the message
+        that follows. In the chat dialect it is merged into the request at once: the tokens of an answer or a head
+        keep more when they are spent on excerpts.
         """
         layouts = self.layouts
-        shorter = [cut for cut in layouts.cuts.legal if layouts.system_end <= cut < layout.head_end]
+        legal = layouts.cuts.legal
+        shorter = legal[bisect_left(legal, layouts.system_end) : bisect_left(legal, layout.head_end)]
         for head_end in (layout.head_end, *reversed(shorter)):
             candidate = layout if head_end == layout.head_end else layouts.shorten_head(layout, head_end)
             role = self._role_at(candidate)
@@ -789,7 +803,7 @@ class _Planner:
         return (role, wider) if role is not None and wider is not None else (None, layout)
 
     def _with_answer_before_request(self, layout: Layout) -> Layout | None:
-        """Returns the layout with what stands just before the live request, so that the request can stay as it came."""
+        """Returns the layout with the message just before the live request, so that the request can stay unchanged."""
         layouts, request = self.layouts, self.layouts.request
         if request is None or request <= layouts.system_end:
             return None
@@ -811,7 +825,7 @@ class _Planner:
                 return role
         return None
 
-    # Both ways.
+    # Both kinds of plan.
 
     def _weigh(
         self,
@@ -820,7 +834,7 @@ class _Planner:
         written: HandoffText = HandoffText(),  # noqa: B008 - frozen
         handoff_room: int = 0,
     ) -> Plan:
-        """Returns the plan with its exact size: what is new is weighed as it will stand on the wire."""
+        """Returns the plan with its exact size: new messages are measured as they will be on the wire."""
         transcript = self._transcript
         sizes: dict[int, int] = {}
         made: list[Message] = []
@@ -847,7 +861,7 @@ class _Planner:
         return Plan(
             pieces=pieces,
             sizes=sizes,
-            standing=KeptReasons(
+            kept_for=KeptReasons(
                 system_end=layouts.system_end,
                 head_end=layout.head_end,
                 tail_start=layout.tail_start,

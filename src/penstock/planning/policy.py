@@ -1,9 +1,9 @@
-"""Deciding when to compact and how much room each part gets: one policy for every entry point.
+"""Decides when to compact and how much room each part gets: one policy for every entry point.
 
-Everything is a value. The policy is asked before a request (`preflight`, `due`, `economy`, `background`), after a
-response, by the safety net (`hygiene`), by a person (`manual`) and after a provider's refusal (`overflow`), and answers
-`Compact` or `Wait`, each with the reason in words. Nobody else decides. What must be remembered between two questions
-the caller keeps and hands in as a `Guard`.
+Everything is a value. Hosts ask the policy before a request (`preflight`, `due`, `economy`, `background`), after a
+response, as a safety net (`hygiene`), for a person (`manual`) and after a provider's refusal (`overflow`). It answers
+`Compact` or `Wait`, each with the reason in words. Nothing else decides. The caller keeps any memory between two
+questions, and passes it in as a `Guard`.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ __all__ = [
 ]
 
 FLOOR_TOKENS = 64_000
-"""No threshold is below this (or below 85 % of a window that is smaller): small windows fire less often."""
+"""No threshold is below this (or below 85 % of a smaller window), so that small windows fire less often."""
 SUMMARY_FLOOR_TOKENS = 2_000
 SUMMARY_CEILING_TOKENS = 12_000
 HYGIENE_MESSAGES = 4
 LEAST_TAIL = 3
 INEFFECTIVE_PASSES = 2
 BACKGROUND_SHARE = 0.85
-"""Of the threshold: from here on a compaction is prepared beside the work."""
+"""Of the threshold: from here on, a compaction is prepared in the background."""
 BY_HAND = "asked for by hand"
 BY_MODEL = "asked for by the model"
 WAYS_OUT = (
@@ -53,7 +53,7 @@ _LAST_BAND = 0.05
 
 
 class Budgets(msgspec.Struct, frozen=True, kw_only=True):
-    """Token budgets for one window. `window_tokens` is what is left of it after the reserved output."""
+    """Token budgets for one window. `window_tokens` is its size without the reserved output."""
 
     window_tokens: int
     threshold_tokens: int
@@ -64,12 +64,12 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     emergency_tokens: int
 
     def target_tokens(self, head_tokens: int) -> int:
-        """Returns the target where the caller names none: head, summary and tail at their ceilings."""
+        """Returns the target if the caller names none: head, summary and tail at their ceilings."""
         return min(self.window_tokens, head_tokens + self.summary_ceiling_tokens + self.tail_ceiling_tokens)
 
 
 def share(part: float, tokens: int) -> int:
-    """Returns a share of some tokens, rounded down, at least 1 (0.29 of 100 is 29, whatever binary fractions say)."""
+    """Returns a share of the tokens, rounded down, at least 1. 0.29 of 100 is 29, despite binary fractions."""
     return max(1, int(part * tokens + 1e-6))
 
 
@@ -82,9 +82,9 @@ def budgets(
 ) -> Budgets:
     """Returns the budgets for a window. `emergency` is the setting `pressure.emergency`.
 
-    Reserved output comes off the window first, but at most three quarters of it: a larger `max_tokens` is a
-    cap that is not meant to be used up, and the prompt would be left with nothing. SettingsError for a window
-    without room.
+    Reserved output comes off the window first, but at most three quarters of the window: a larger `max_tokens` is
+    a cap that is not meant to be used up, and would leave no room for the prompt. Raises SettingsError for a
+    window without room.
     """
     if window_tokens < 1:
         raise SettingsError(f"the context window is {window_tokens} tokens; allowed: 1 or more")
@@ -103,10 +103,10 @@ def budgets(
 
 
 def summary_budget(settings: CompressionSettings, compacted_tokens: int, window_tokens: int) -> int:
-    """Returns how long the summary of `compacted_tokens` may be where no explicit target is given.
+    """Returns the maximum length of the summary of `compacted_tokens` if there is no explicit target.
 
-    `flat` has a floor, `scaled` has none (its first band ends where the floor would begin); the ceiling binds
-    both and wins over the floor.
+    `flat` has a floor; `scaled` has none (its first band ends where the floor would begin). The ceiling applies to
+    both, and takes precedence over the floor.
     """
     ceiling = _summary_ceiling(window_tokens)
     if settings.summary_budget == "flat":
@@ -116,16 +116,16 @@ def summary_budget(settings: CompressionSettings, compacted_tokens: int, window_
 
 
 def is_worth_it(tokens_before: int, predicted_after: int, *, forced: bool) -> bool:
-    """Returns True if a plan may run: it saves at least 10 %, or anything at all where it is forced."""
+    """Returns True if a plan may run: if it saves at least 10 %, or anything at all when forced."""
     saved = tokens_before - predicted_after
     return saved > 0 and (forced or saved * 10 >= tokens_before)
 
 
 def refuse_model(trigger: Trigger, settings: CompressionSettings, messages: int) -> str:
-    """Returns why no model is asked to summarise so few messages, in words; empty where one may be asked.
+    """Returns the reason, in words, why no model summarises so few messages; empty if a model may be asked.
 
-    At the threshold, fewer than the head, a tail of three and one between them leave a model nothing to say. Who asks for
-    a compaction, or cannot go on without one, gets all that can be done with any number of messages.
+    At the threshold, fewer messages than the head, a tail of three and one between them leave a model nothing to say. A
+    caller that asks for a compaction, or cannot continue without one, gets the most for any number of messages.
     """
     least = settings.protect_first_n + LEAST_TAIL + 1
     if not trigger.is_at_threshold or messages >= least:
@@ -148,17 +148,17 @@ class Trigger(StrEnum):
 
     @property
     def forces(self) -> bool:
-        """True where a compaction runs also if it saves less than a tenth: without it there is no next request."""
+        """True if a compaction runs even if it saves less than a tenth: without it there is no next request."""
         return self in (Trigger.OVERFLOW, Trigger.EMERGENCY)
 
     @property
     def is_at_threshold(self) -> bool:
-        """True for a compaction that is not asked for: the conversation has reached its threshold, or soon will."""
+        """True for a compaction that nobody asked for: the conversation has reached its threshold, or soon will."""
         return self in (Trigger.PREFLIGHT, Trigger.RESPONSE, Trigger.BACKGROUND)
 
 
 class Compact(msgspec.Struct, frozen=True, kw_only=True):
-    """Compact now. `model_pays`: prices allow for a model's summary."""
+    """Compact now. `model_pays` is True if prices allow for a model's summary."""
 
     reason: str
     trigger: Trigger
@@ -166,10 +166,10 @@ class Compact(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def may_call_model(self) -> bool:
-        """True where a model may write the summary.
+        """True if a model may write the summary.
 
-        An emergency and hygiene take the deterministic path: a person waits. So does a compaction that is made because it
-        pays, unless the price of the summary was weighed, too.
+        Emergency and hygiene take the deterministic path, since a person is waiting. So does a compaction that is made
+        because it pays, unless that takes the price of the summary into account.
         """
         if self.trigger is Trigger.ECONOMY:
             return self.model_pays
@@ -188,10 +188,10 @@ Decision: TypeAlias = Compact | Wait
 class Thrash(msgspec.Struct, frozen=True, kw_only=True):
     """The guard against compacting again and again for nothing.
 
-    Two ineffective passes in a row close it (a plan that was refused is one). It opens when the compressible
-    part has grown by 10 % of the threshold beyond what it was at the last ineffective pass; an ineffective
-    pass after that closes it again, an effective one starts the count anew. A new window or an undone
-    compaction deserves a fresh guard.
+    Two ineffective passes in a row close it (a refused plan counts as one). It opens when the compressible part
+    has grown, by 10 % of the threshold, beyond its size at the last ineffective pass. After that, an ineffective
+    pass closes it again, and an effective one restarts the count. A new window or an undone compaction needs a
+    fresh guard.
     """
 
     threshold_tokens: int
@@ -199,7 +199,7 @@ class Thrash(msgspec.Struct, frozen=True, kw_only=True):
     compressible_tokens: int = 0
 
     def after_pass(self, *, effective: bool, compressible_tokens: int) -> Thrash:
-        """Returns the guard after a pass that found `compressible_tokens` it was allowed to shrink."""
+        """Returns the guard after a pass that was allowed to shrink `compressible_tokens`."""
         if effective:
             return Thrash(threshold_tokens=self.threshold_tokens)
         return Thrash(
@@ -209,16 +209,16 @@ class Thrash(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def holds_back(self, compressible_tokens: int) -> bool:
-        """Returns True if automatic compaction waits, given what is compressible now."""
+        """Returns True if automatic compaction waits, for the present size of the compressible part."""
         return self.ineffective >= INEFFECTIVE_PASSES and compressible_tokens < self.opens_at_tokens
 
     @property
     def opens_at_tokens(self) -> int:
-        """The tokens that must be compressible for a closed guard to open."""
+        """The compressible tokens at which a closed guard opens."""
         return self.compressible_tokens + share(0.10, self.threshold_tokens)
 
     def reason(self, compressible_tokens: int) -> str:
-        """Returns why it waits, in words; empty where it does not."""
+        """Returns the reason why it waits, in words; empty if it does not."""
         if not self.holds_back(compressible_tokens):
             return ""
         return (
@@ -228,10 +228,10 @@ class Thrash(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guard(msgspec.Struct, frozen=True, kw_only=True):
-    """The reasons that hold automatic compaction back; the default has none.
+    """The reasons against an automatic compaction; the default has none.
 
-    `compressible_tokens` is what could be shrunk now (everything but head, tail and pins). `fires_from_tokens`
-    is what `Pressure` says: above the threshold after a pass that could not get below it.
+    `compressible_tokens` is the size of everything that could shrink now (all but head, tail and pins).
+    `fires_from_tokens` comes from `Pressure`: it is above the threshold after a pass that could not get below it.
     """
 
     thrash: Thrash | None = None
@@ -239,7 +239,7 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
     fires_from_tokens: int = 0
 
     def objection(self, tokens: int) -> str:
-        """Returns why compaction at `tokens` has to wait, in words; empty where it need not."""
+        """Returns the reason why a compaction at `tokens` has to wait, in words; empty if it need not."""
         if tokens < self.fires_from_tokens:
             return f"too dense to shrink further; the next attempt is at {self.fires_from_tokens:,} tokens ({tokens:,} now)"
         return self.thrash.reason(self.compressible_tokens) if self.thrash is not None else ""
@@ -249,7 +249,7 @@ _OPEN = Guard()
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """Decides when to compact. Off means off, everywhere but in a manual command."""
+    """Decides when to compact. Off means off, except for a manual command."""
 
     settings: CompressionSettings
     budgets: Budgets
@@ -267,7 +267,7 @@ class Policy(msgspec.Struct, frozen=True):
         return cls(settings, budgets(settings, window_tokens, reserved_output_tokens, emergency=emergency))
 
     def preflight(self, prompt_tokens: int, guard: Guard = _OPEN) -> Decision:
-        """Decides before a request, on the estimate of all of it."""
+        """Decides before a request, on the estimate of the whole request."""
         return self._from(Trigger.PREFLIGHT, prompt_tokens, self.budgets.threshold_tokens, guard)
 
     def after_response(self, prompt_tokens: int, guard: Guard = _OPEN) -> Decision:
@@ -281,13 +281,13 @@ class Policy(msgspec.Struct, frozen=True):
         return self._from(Trigger.HYGIENE, tokens, self.budgets.hygiene_tokens, guard)
 
     def manual(self) -> Decision:
-        """Decides where a person asked: neither switch nor guard stands in the way."""
+        """Decides for a person: neither the switch nor a guard stands in the way."""
         return Compact(trigger=Trigger.MANUAL, reason=BY_HAND)
 
     def by_model(self, new_tokens: int | None = None) -> Decision:
-        """Decides where the model asked, by the tool that the host offers it: as by hand, but off means off.
+        """Decides for the model, which asks with the host's tool: as for a person, but off means off.
 
-        `new_tokens` came since the last compaction, None where there was none: what fits the tail would stay as it is.
+        `new_tokens` came since the last compaction, None if there was none. If they fit the tail, nothing would change.
         """
         if not self.settings.enabled:
             return _OFF
@@ -298,7 +298,7 @@ class Policy(msgspec.Struct, frozen=True):
         return Compact(trigger=Trigger.MODEL, reason=BY_MODEL)
 
     def due(self, prompt_tokens: int, guard: Guard = _OPEN) -> Decision:
-        """Decides before a request for which the engine in use says that it is due, by its own guards and threshold."""
+        """Decides before a request that is due by the engine's own guards and threshold."""
         if not self.settings.enabled:
             return _OFF
         if objection := guard.objection(prompt_tokens):
@@ -313,9 +313,9 @@ class Policy(msgspec.Struct, frozen=True):
         return Compact(trigger=Trigger.PREFLIGHT, reason=reason)
 
     def economy(self, reason: str, *, pays: bool, model_pays: bool = False) -> Decision:
-        """Decides before a request below the threshold, by prices; `reason` is what the rule says.
+        """Decides before a request below the threshold, by prices; `reason` is that of the pricing rule.
 
-        `model_pays`: the rule has counted in what a model's summary costs.
+        `model_pays` is True if the rule has included the cost of a model's summary.
         """
         if not self.settings.enabled:
             return _OFF
@@ -324,7 +324,7 @@ class Policy(msgspec.Struct, frozen=True):
         return Compact(trigger=Trigger.ECONOMY, reason=reason, model_pays=model_pays)
 
     def background(self, prompt_tokens: int) -> Decision:
-        """Decides whether the threshold is so near that a compaction is prepared beside the work."""
+        """Decides whether the threshold is near enough to prepare a compaction in the background."""
         if not self.settings.enabled:
             return _OFF
         begin = BACKGROUND_SHARE * self.budgets.threshold_tokens
@@ -349,7 +349,7 @@ class Policy(msgspec.Struct, frozen=True):
         return Compact(trigger=Trigger.OVERFLOW, reason=reason)
 
     def _from(self, trigger: Trigger, tokens: int, limit: int, guard: Guard) -> Decision:
-        """Compact from `limit` on unless the guard objects; from the emergency level on in any case."""
+        """Decides to compact from `limit` on, unless the guard objects; from the emergency level on, in any case."""
         if not self.settings.enabled:
             return _OFF
         if tokens >= self.budgets.emergency_tokens:

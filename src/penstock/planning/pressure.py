@@ -1,6 +1,6 @@
-"""Context pressure, as it is told to people: four levels, each said once per crossing.
+"""Context pressure, as people are told of it: four levels, each reported once per crossing.
 
-A `Pressure` is a value; observing a number of prompt tokens gives the next one and what is to be said.
+A `Pressure` is a value; observing a number of prompt tokens gives the next one, and a notice if there is one.
 Notices go to the person at the screen or into a log, never into a prompt.
 """
 
@@ -51,7 +51,7 @@ class Pressure(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, budgets: Budgets, settings: PressureSettings, *, automatic: bool = True) -> Pressure:
-        """No pressure yet. `automatic` is `compression.enabled`: without it notices promise nothing."""
+        """Returns the state before any pressure. `automatic` is `compression.enabled`: without it notices promise nothing."""
         return cls(
             budgets=budgets,
             settings=settings,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.conversation.view import Handoff
-from penstock.measure.wording import pluralise
+from penstock.measure.wording import format_share, pluralise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +52,7 @@ class LiveQuality(msgspec.Struct, frozen=True, kw_only=True):
     answers: int = 0
     """Messages of the agent that were looked at."""
     settled: bool = False
-    """True where no later turn can change it: the next compaction was made, or enough turns have followed."""
+    """True if no later turn can change it: the next compaction was made, or enough turns have followed."""
 
     @property
     def used(self) -> int:
@@ -70,9 +70,9 @@ class LiveQuality(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         if not self.answers:
-            return "The agent has not answered since."
+            return "The agent has not answered yet."
         if not self.used:
-            return "The agent has used no earlier value since."
+            return "The agent has used no earlier value so far."
         told = [
             (self.in_view, "stood in the view"),
             (self.recalled, "came back by recall"),
@@ -109,12 +109,12 @@ class SummaryCall(msgspec.Struct, frozen=True, kw_only=True):
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Counts before and after, what became of the messages and of the facts in them, and what it cost.
 
-    A fact is a distinct value of the conversation: kept when it still stands in the view, reachable when only
-    its original holds it, struck when a summary invented it, added when it was put in last, because the agent had used it
-    while the compaction was prepared beside the work. `struck` has what was struck of a model's words, each cut short. `cost`, in US dollars, is None where no model
-    was called, and where `cost_note` says why it is not known. `attempts` are the models that were asked for
-    the handoff, in order, with what came of it; `summary_limits` what they might use in all. `quality` is what the turns
-    since tell of it: None where it was just made, and where it is not in a store.
+    A fact is a distinct value of the conversation. It is *kept* if it still stands in the view, *reachable* if only
+    its original has it, *struck* if a summary invented it, *added* if it was inserted at the end, because the agent had used
+    it while the compaction was being prepared in the background. `struck` has the struck words of a model, each cut short.
+    `cost`, in US dollars, is None if no model was called, or if it is unknown; then `cost_note` says why. `attempts` are
+    the models that were asked for the handoff, in order, with the outcome of each; `summary_limits` is what they might use
+    altogether. `quality` is what the turns since then show of it: None for a new compaction, and for one outside a store.
     """
 
     outcome: Outcome
@@ -150,7 +150,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     quality: LiveQuality | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the receipt as JSON; `struck`, `facts_added` and `quality` only where there is something to tell."""
+        """Returns the receipt as JSON; `struck`, `facts_added` and `quality` only if they are not empty."""
         plain = {
             **msgspec.structs.asdict(self),
             "attempts": list(self.attempts),
@@ -206,7 +206,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         return [
             (
                 f"compressed {self.messages_before:,} → {pluralise(self.messages_after, 'message')}, "
-                f"{self.tokens_before:,} → {self.tokens_after:,} tokens ({self.ratio:.0%} of before)"
+                f"{self.tokens_before:,} → {self.tokens_after:,} tokens ({format_share(self.ratio)} of before)"
             ),
             f"  messages   {self.kept:,} kept as they were, {self.elided:,} elided, {self.summarised:,} summarised",
             (
@@ -236,7 +236,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe_compaction(trigger: str, receipt: Receipt, pieces: Sequence[Piece]) -> str:
-    """Returns one line for a log: why now, what became of the messages, and what it saved."""
+    """Returns one line for a log: the reason, what became of the messages, and what it saved."""
     first = next((at for at, piece in enumerate(pieces) if isinstance(piece, Handoff)), len(pieces))
     handoffs = sum(isinstance(piece, Handoff) for piece in pieces)
     tail = max(0, len(pieces) - first - handoffs)
