@@ -85,11 +85,11 @@ class PassageReader:
 
     @property
     def is_full(self) -> bool:
-        """True where it is large enough to begin another."""
+        """True if it is large enough to begin another."""
         return len(self.numbers) > _MOST_STRINGS or len(self._passages) > _MOST_PASSAGES
 
     def read_passages(self, texts: Iterable[str], size: int) -> list[_ReadPassage]:
-        """Returns passages cut into fragments of at most so many characters, each passage read once."""
+        """Returns passages cut into fragments of at most `size` characters, each passage read once."""
         with self._lock:
             known = self._passages
             return [known.get((text, size)) or self._read_passage(text, size) for text in texts]
@@ -140,7 +140,7 @@ _kept = [PassageReader()]
 
 
 def find_reader() -> PassageReader:
-    """Returns the reader of this process, a new one where the last has grown large."""
+    """Returns the reader of this process, a new one if the last has grown large."""
     if _kept[0].is_full:
         _kept[0] = PassageReader()
     return _kept[0]
@@ -181,7 +181,7 @@ class FragmentTable(msgspec.Struct, frozen=True, eq=False):
         return holding
 
     def spread_numbers(self, by_string: Mapping[str, float], otherwise: float = 0.0) -> NDArray[np.float64]:
-        """Returns an array with a place for each number: what is given for its string."""
+        """Returns an array with a place for each number, which holds the value given for its string."""
         spread = np.full(self.strings, otherwise)
         for string, one in by_string.items():
             number = self.numbers.get(string, self.strings)
@@ -247,7 +247,7 @@ def _weigh_neighbours(places: NDArray[np.int64], voices: NDArray[np.int64]) -> N
 def score_fragments(query: Query, table: FragmentTable, statistics: Statistics) -> NDArray[np.float64]:
     """Returns a score for each fragment.
 
-    It is 0 where neither the fragment nor those beside it share anything with the query.
+    It is 0 if neither the fragment nor those beside it share anything with the query.
     """
     rarities = {term: weight * statistics.rarity(term) for term, weight in query.weights.items()}
     columns = {term: column for column, term in enumerate(term for term in rarities if rarities[term])}

@@ -1,8 +1,8 @@
-"""A history that can be searched and read: what the recall tools stand on, whatever keeps the messages.
+"""A history that can be searched and read: the interface between the recall tools and any store of messages.
 
-Handles name what is in it: `m12` the twelfth message of the log, `s2` the summary of the second compaction,
-`n7` a segment's summary, `handoff` all messages that the handoff in the view stands for, and anything else a tool
-result that was stored.
+Handles name its contents: `m12` is the twelfth message of the log, `s2` the summary of the second compaction,
+`n7` a segment's summary, `handoff` all messages that the handoff in the view stands for. Any other handle is a stored
+tool result.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ PlaceKind = Literal["message", "summary", "segment", "result"]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a search found. `handles` name all that the excerpt quotes, the most telling first.
+    """A result of a search. `handles` name everything that the excerpt quotes, the most telling first.
 
-    `turn` is the number of the message that begins the turn; `at` is when it was logged, where that is known;
-    `session` names the conversation, where more than one was searched.
+    `turn` is the number of the message that begins the turn; `at` is when it was logged, if known;
+    `session` names the conversation, if more than one was searched.
     """
 
     handles: tuple[str, ...]
@@ -57,16 +57,16 @@ class History(Protocol):
     """A history that can be searched and read. Raises UnknownHandle for a handle that names nothing here."""
 
     def search(self, query: str, wish: Wish) -> Sequence[Finding]:
-        """Returns the best findings, never of what stands in the view."""
+        """Returns the best findings; text in the view is never one."""
 
     def count_unsearched(self) -> int:
         """Returns how many messages a search misses so far, because they are still to be indexed."""
 
     def describe(self, handle: str) -> HistoryPlace:
-        """Returns what the handle stands for."""
+        """Describes what the handle names."""
 
     def text(self, handle: str) -> str:
-        """Returns all of it, as it was said: the text of a message with its calls and results."""
+        """Returns the full text: of a message, with its calls and results."""
 
     def entities(self) -> Sequence[EntityState]:
-        """Returns what is known now of each file, command, record and person, redacted, the newest first."""
+        """Returns the present state of each file, command, record and person, redacted, the newest first."""

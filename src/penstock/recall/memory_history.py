@@ -15,7 +15,7 @@ from penstock.recall.history import Finding, HistoryPlace, PlaceKind
 from penstock.recall.memory_index import MemoryIndex
 from penstock.recall.originals import redact_message, write_original, write_originals, write_title
 from penstock.recall.passages import cut_passages
-from penstock.recall.query import find_topic, find_values
+from penstock.recall.query import find_subject, find_values
 from penstock.recall.tools import TOOL_NAMES
 from penstock.writing.entities import fold_entities
 from penstock.writing.sightings import sightings_in
@@ -41,14 +41,14 @@ class _Summary(msgspec.Struct, frozen=True):
 
 
 class MemoryHistory:
-    """Messages by their numbers, and summaries of them. It is searched but for what stands in the view.
+    """Messages by their numbers, and summaries of them. Searches leave out what stands in the view.
 
-    Messages are added in the order of their numbers; a number that is known keeps its first message, since a
-    later one under it is what a compaction made of it. `in_view` are the numbers of the messages that stand
-    whole in the view, until `see` tells of another view. What is quoted goes through `redact` first, message
-    by message. A message costs its share when it is first searched, and nothing again. What the recall tools
-    themselves gave is not found: it would be found beside what it quotes. With an embedder, what is near in
-    meaning is found as well.
+    Messages are added in the order of their numbers; a known number keeps its first message, since a
+    later one under it was made from it by a compaction. `in_view` are the numbers of the messages that stand
+    whole in the view, until `see` sets another view. Quotes go through `redact` first, message
+    by message. A message costs its share when it is first searched, and nothing after that. Answers of the recall tools
+    are not found: they would be found beside the messages that they quote. With an embedder, messages near in
+    meaning are found as well.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class MemoryHistory:
         return len(self._messages)
 
     def add(self, number: int, message: Message, at: float | None = None) -> None:
-        """Adds the next message under its number, from 1. Nothing happens where the number is known."""
+        """Adds the next message under its number, from 1. Does nothing if the number is known."""
         if number in self._messages or number < 1:
             return
         self._messages[number] = message
@@ -104,10 +104,7 @@ class MemoryHistory:
         kind: PlaceKind = "summary",
         at: float | None = None,
     ) -> None:
-        """Adds a text that stands for others, with their handles.
-
-        It can be described and read; found is what was said.
-        """
+        """Adds a text that stands for others, with their handles. It can be described and read; searches find the originals."""
         self._summaries[parse_handle(handle).text] = _Summary(text, tuple(inside), kind, at)
 
     def see(
@@ -119,7 +116,7 @@ class MemoryHistory:
         `summaries` are the handles of those that stand in it too.
         """
         self._view, self._written, self._standing = {}, [], frozenset(summaries)
-        self._topic = find_topic(reversed(messages))
+        self._topic = find_subject(reversed(messages))
         for number, message in zip(numbers, messages, strict=True):
             known = self._messages.get(number)
             if number and (known is None or known is message or known.parts == message.parts):
@@ -128,9 +125,9 @@ class MemoryHistory:
                 self._written.append(message)
 
     def search(self, query: str, wish: Wish) -> list[Finding]:
-        """Returns the best findings: of no message in the view, and not for a value that stands in it.
+        """Returns the best findings, without messages in the view and without values that stand in it.
 
-        What is being talked about in the view decides between what the query leaves open.
+        The present subject in the view decides what the query leaves open.
         """
         self._index_waiting()
         wish = msgspec.structs.replace(
@@ -156,7 +153,7 @@ class MemoryHistory:
         return 0
 
     def describe(self, handle: str) -> HistoryPlace:
-        """Returns what the handle stands for."""
+        """Describes what the handle names."""
         handle = parse_handle(handle).text
         text = self.text(handle)
         if handle in self._summaries:
@@ -178,7 +175,7 @@ class MemoryHistory:
         )
 
     def text(self, handle: str) -> str:
-        """Returns all of it, as it was said."""
+        """Returns the full text, as it was said."""
         handle = parse_handle(handle).text
         if handle in self._summaries:
             return self._summaries[handle].text
@@ -190,9 +187,9 @@ class MemoryHistory:
         return write_original(self._find_message(self._require_number(handle)))
 
     def entities(self) -> list[EntityState]:
-        """Returns what is known now of each file, command, record and person, the newest first.
+        """Returns the present state of each file, command, record and person, the newest first.
 
-        Messages that only stand in the view count as well. A message is looked at once.
+        Messages that only stand in the view count as well. A message is read once.
         """
         messages = self._view | self._messages
         looked_at = self._sightings
@@ -289,7 +286,7 @@ class MemoryHistory:
         self._waiting.clear()
 
     def _drop_recall(self, message: Message) -> Message:
-        """Returns the message without what the recall tools were asked and gave."""
+        """Returns the message without calls of the recall tools and their results."""
         parts = tuple(part for part in message.parts if self._find_tool(part) not in TOOL_NAMES)
         return message if len(parts) == len(message.parts) else Message(message.role, parts)
 

@@ -111,7 +111,7 @@ class MemoryIndex:
         return [int(place) for place in places[meaning.find_nearest(rows[places])]]
 
     def _holds(self, query: Query, findable: NDArray[np.bool_]) -> bool:
-        """Returns whether a word of the query stands in a passage that can be found."""
+        """Returns True if a word of the query stands in a passage that can be found."""
         postings = [self._postings[term] for term in query.weights if term in self._postings]
         return any(findable[np.frombuffer(places, np.uintc)].any() for places in postings)
 

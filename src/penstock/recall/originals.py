@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.conversation.dialects.protocol import read_words
+from penstock.conversation.dialects.wire_kinds import read_words
 from penstock.conversation.message import (
     Image,
     Message,

@@ -1,8 +1,8 @@
-"""A message → passages: what an index has one entry for, and what a search looks at.
+"""Cuts a message into passages, each of which is an entry of the index and a unit of search.
 
 Each voice in a message (its text, each call, each result) is laid out for reading first: JSON as lines of
 "key value", without printed line numbers, empty lines and indentation. It is then cut at line borders. The
-same message always gives the same passages, so that an index needs to keep their numbers only.
+same message always gives the same passages, so an index needs to keep only their numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.conversation.dialects.protocol import read_words
+from penstock.conversation.dialects.wire_kinds import read_words
 from penstock.conversation.message import Opaque, Reasoning, Role, Summary, Text, ToolCall, ToolResult
 from penstock.writing.excerpts import lay_out
 from penstock.writing.reading import Speaker
@@ -69,7 +69,7 @@ def cut_passages(message: Message) -> tuple[Passage, ...]:
 
 
 def cut_again(message: Message) -> tuple[Passage, ...]:
-    """Returns the same for a search, which meets the same messages as the one before: texts of usual length are remembered."""
+    """Returns what `cut_passages` returns, and remembers texts of usual length: searches meet the same messages again."""
     return _cut_voices(
         message, lambda text: _remember_text(text) if len(text) <= _LONGEST_REMEMBERED else _cut_text(text)
     )

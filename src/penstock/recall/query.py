@@ -1,7 +1,7 @@
 """A query, and how rare each word of it is.
 
-The first words of a query say what is wanted. What stands behind the first 300 characters is taken as the
-surroundings and weighs less, so that a caller may hand over the live request with what went before it.
+The first words of a query say what is wanted. Text after the first 300 characters counts as
+surroundings and weighs less, so that a caller may pass on the live request with the words before it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = [
     "Statistics",
     "add_surroundings",
     "find_phrases",
+    "find_subject",
     "find_token_values",
-    "find_topic",
     "find_values",
     "read_query",
     "split_query",
@@ -100,19 +100,19 @@ def read_query(text: str) -> Query:
 
 
 def split_query(text: str) -> tuple[tuple[str, float], tuple[str, float]]:
-    """Splits a query into what is wanted and what stands behind it, each with how much it counts."""
+    """Splits a query into the wanted words and their surroundings, each with its weight."""
     return (text[:_WANTED], 1.0), (text[_WANTED:_MOST_CHARACTERS], _SURROUNDINGS)
 
 
 def add_surroundings(wanted: str, surroundings: str) -> str:
-    """Returns the text of a query for what is wanted by a caller who is at `surroundings`."""
+    """Returns the text of a query for `wanted` by a caller whose subject is `surroundings`."""
     return f"{wanted:<{_WANTED}} {surroundings}" if surroundings else wanted
 
 
-def find_topic(newest_first: Iterable[Message]) -> str:
-    """Returns what is being talked about in messages that come from the last on. No more of them are read than needed.
+def find_subject(newest_first: Iterable[Message]) -> str:
+    """Returns the present subject of messages that are given from the last one back; reads no more of them than needed.
 
-    It is what the assistant said last, and the last request.
+    It is the assistant's last text, and the last request.
     """
     said: dict[Role, str] = {}
     for message in newest_first:
@@ -125,7 +125,7 @@ def find_topic(newest_first: Iterable[Message]) -> str:
 
 
 def find_values(texts: Iterable[str]) -> frozenset[str]:
-    """Returns every value in the texts: what a reader of them need not be shown again."""
+    """Returns every value in the texts, which their reader need not be shown again."""
     tokens: set[str] = set()
     phrases: set[str] = set()
     for text in texts:
@@ -135,7 +135,7 @@ def find_values(texts: Iterable[str]) -> frozenset[str]:
 
 
 def find_phrases(text: str) -> list[tuple[int, str]]:
-    """Returns phrases in quotes that are more than a word, each with the place where its quote begins."""
+    """Returns phrases in quotes of more than one word, each with the place of its opening quote."""
     return [
         (found.start(), phrase) for found in PHRASE.finditer(text) for phrase in values_in_phrase(found[0])
     ]

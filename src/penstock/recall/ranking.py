@@ -1,16 +1,16 @@
-"""Candidates of an index → ranked hits, the same for every index.
+"""Ranks the candidates of an index and draws hits from them, in the same way for every index.
 
-1. An index looks up the most telling terms of a query (`choose_terms`), and the passages that hold them best, with those
-   beside them (`choose_passages`), become candidates.
-2. `rank` cuts the candidates into fragments and scores each against the query (`fragments.py`), by its words and, where
-   an embedder is at hand, by what it means.
-3. Each value in the fragments gets its worth (`_weigh_values`): a search is rarely for the words of the query, it is for
-   the path, the id, the number that stood with them.
-   Where a plain question finds what people said, with few values, whole messages are ranked instead (`talk.py`).
-4. Excerpts are drawn place by place: a turn with the turns next to it. The next hit is always the place whose best
-   fragments add the most to those shown before. So near-identical passages do not follow each other, and nothing that
-   stands in the view is shown again for its own sake. The first excerpt takes its fragments from farther around, unless
-   a few words are all that is asked for.
+1. An index looks up the most telling terms of a query (`choose_terms`). The passages that hold them best, and their
+   neighbours, become candidates (`choose_passages`).
+2. `rank` cuts the candidates into fragments and scores each against the query (`fragments.py`): by its words and, with
+   an embedder, by its meaning.
+3. Each value in the fragments gets a worth (`_weigh_values`): people rarely search for the words of the query, but for
+   the path, the id or the number beside them. If a plain question finds people's talk, with few values, whole messages
+   are ranked instead (`talk.py`).
+4. Excerpts are drawn place by place: a turn with its neighbouring turns. The next hit is always the place whose best
+   fragments add most to those shown before. So near-identical passages do not follow each other, and text that is in
+   the view is not shown again for its own sake. The first excerpt takes fragments from farther around, unless the
+   query is only a few words.
 """
 
 from __future__ import annotations
@@ -60,24 +60,23 @@ __all__ = [
 MOST_CANDIDATES = 200
 WITH_NEIGHBOURS = 40
 MOST_LOOKUPS = 32
-MOST_FRAGMENTS = 1_000  # of up to 2,000: what has less to do with the query is not looked at closely
+MOST_FRAGMENTS = 1_000  # of up to 2,000: less related ones are not examined closely
 _FARTHEST = 3  # passages
 _ALIKE = 3  # different scores: what two words can give
-_TEMPERATURE = 0.1  # of belief: a fragment a tenth of the best score behind is believed e times less
-_BY_ITSELF = 0.25  # what all fragments are worth beside their values
-_BY_WORDS = 2.0  # the same, where a few words are asked for: they are what is wanted
-_NEAR = 6  # messages: a turn that begins farther away is not next to another
-_AROUND = 20  # messages: how far from its turn the first excerpt takes fragments
-_MEANT = 4.0  # what is meant weighs against the words that were not found
+_TEMPERATURE = 0.1  # of belief: a fragment that is a tenth of the best score behind is believed e times less
+_BY_ITSELF = 0.25  # the worth of all fragments without their values
+_BY_WORDS = 2.0  # the same for a query of a few words, which are themselves wanted
+_NEAR = 6  # messages: a turn that begins farther away is not a neighbour
+_AROUND = 20  # messages: the distance within which the first excerpt takes fragments
+_MEANT = 4.0  # the weight of meaning against words that were not found
 _BLOCK_CHARACTERS = 220
-_LEAST_MEANT = 0.15  # of nearness: what is less near is near by chance
-_DIGITS = 4  # of a score: the rest depends on what else was looked at
-_FEW_WORDS = 3  # a name with parts is several
-_FULL = 5  # the strongest words of a query together say what it asks
+_LEAST_MEANT = 0.15  # of nearness: anything less is chance
+_DIGITS = 4  # of a score: further ones depend on the other candidates
+_FEW_WORDS = 3  # a name with parts counts as several
+_FULL = 5  # this many of the strongest words of a query carry its meaning
 
-# The worth of a value, as weights of a log-linear model. They were fitted on one half of recorded sessions,
-# as those of the chance that a value is the one looked for, and then softened: what the model is sure of is
-# taken with 0.7 of its certainty.
+# The worth of a value, as weights of a log-linear model for the chance that a value is the wanted one. They were
+# fitted on one half of recorded sessions, and then softened: the model's certainty counts only 0.7.
 _RELEVANT = 0.35
 _LABELLED = 4.2
 _ECHOED = 0.4  # for each word
@@ -87,9 +86,9 @@ _CROWDED = -0.3
 
 _LABEL = (1.0, 0.65, 0.45, 0.3, 0.2)  # of the words before a value, the nearest first
 _MOST_LABELLED = 2.0
-_STRONGEST = 5  # the strongest words of a query together are one full label
+_STRONGEST = 5  # this many of the strongest words of a query make one full label
 _LONGEST_ECHO = 5  # words
-_MOST_CROWDED = MOST_FRAGMENTS  # values in a fragment, as far as it is counted
+_MOST_CROWDED = MOST_FRAGMENTS  # values in a fragment: more are not counted
 
 _LOGARITHMS = np.array([-math.inf, *map(math.log, range(1, MOST_FRAGMENTS + 2))])  # of counts
 
@@ -100,7 +99,7 @@ _NO_ORIGIN = Origin(0, 0, 0, 0, Speaker.RESULT)
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """A passage that an index found, with what it says, and when that was said, where it is known."""
+    """A passage that an index found, with its text and, if known, its time."""
 
     origin: Origin
     text: str
@@ -108,11 +107,10 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """The wishes of the asker: the number of hits, the length of their excerpts, and what is in view already.
+    """The caller's wishes: the number of hits, the length of their excerpts, and the contents of the view.
 
-    `known` are values that stand there, which need not be found; `surroundings` is what is being talked
-    about, which decides between what the query leaves open; `now` is when it is asked, for a question such as what was
-    said last week.
+    `known` are values in the view, which need not be found. `surroundings` is the present subject, which decides what
+    the query leaves open. `now` is the present time, for questions about last week, for example.
     """
 
     hits: int = 10
@@ -123,10 +121,10 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """A place in the conversation: the turn that has most to do with the query, by the number of its first message.
+    """A place in the conversation: the turn most related to the query, by the number of its first message.
 
-    The excerpt may quote turns around it. `messages` are those that it quotes: the one that has most to do with the
-    query, then the others in order. `score` is the share that this hit adds of all that the candidates could add.
+    The excerpt may quote neighbouring turns. `messages` are the quoted ones: first the one most related to the query,
+    then the others in order. `score` is the share that this hit adds of everything that the candidates could add.
     """
 
     turn: int
@@ -135,25 +133,24 @@ class Hit(msgspec.Struct, frozen=True):
     score: float
 
 
-def choose_terms(query: Query, statistics: Statistics, most: int = MOST_LOOKUPS) -> list[str]:
-    """Returns the terms worth looking up, the most telling first.
+def choose_terms(query: Query, statistics: Statistics) -> list[str]:
+    """Returns the terms worth looking up, most telling first.
 
-    Telling are rare terms, and those that come first in the query.
+    Rare terms are telling, and so are the first ones in the query.
     """
     strength = {term: weight * statistics.rarity(term) for term, weight in query.weights.items()}
     telling = [term for term, value in strength.items() if value]
-    return sorted(telling, key=lambda term: (-strength[term], term))[:most]
+    return sorted(telling, key=lambda term: (-strength[term], term))[:MOST_LOOKUPS]
 
 
 def choose_passages(
     scores: NDArray[np.float64], numbers: NDArray[np.int64], talk: TalkQuery | None = None
 ) -> list[int]:
-    """Returns the numbers of the passages to look at: the best ones, and those beside the very best.
+    """Returns the numbers of the passages to examine: the best ones, and the neighbours of the very best.
 
-    Newer ones first. Where few are found, or people may be talking, what stands farther around them is looked at, too.
+    Newer ones come first. If few are found, or people may be talking, also returns passages farther away.
     """
-    # Where one or two words are all there is to go by, most passages count the same: fewer of them say as
-    # much.
+    # With only one or two words to go by, most passages score the same, and fewer of them are enough.
     share = 2 if len(np.unique(scores)) <= _ALIKE else 1
     order = np.lexsort((-numbers, -scores))[: MOST_CANDIDATES // share]
     best = numbers[order].tolist()
@@ -174,8 +171,8 @@ def rank(
 ) -> list[Hit]:
     """Returns the hits, best first. No excerpt is longer than wished, and none repeats another's lines.
 
-    Where the meaning of the query is given, what is near to it counts beside the words. Where it may be a question about
-    talk, and the candidates are talk, whole messages are ranked.
+    With the meaning of the query, nearness counts beside the words. If it may be a question about talk, and the
+    candidates are talk, ranks whole messages.
     """
     ordered = sorted(candidates, key=lambda candidate: candidate.origin.passage)
     if talk is not None and is_talk(talk, query, ((one.origin.speaker, one.text) for one in ordered)):
@@ -204,15 +201,15 @@ def rank(
 
 
 def _count_wanted(query: Query) -> int:
-    """Returns how many words were asked for, without those that only surround them."""
+    """Returns the number of wanted words, without those that only surround them."""
     return sum(weight == 1.0 for weight in query.weights.values())
 
 
 def _find_related(query: Query, table: FragmentTable, scores: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Returns which fragments have to do with the query.
+    """Returns which fragments are related to the query.
 
-    A query of a few words asks to see them: they must stand in the fragment itself. For a longer one it is enough that
-    they stand beside it.
+    A query of a few words asks to see these words: the fragment itself must hold them. For a longer query it is enough
+    if a neighbour does.
     """
     if _count_wanted(query) > _FEW_WORDS:
         return scores > 0.0
@@ -221,7 +218,7 @@ def _find_related(query: Query, table: FragmentTable, scores: NDArray[np.float64
 
 
 def _join_spoken(ordered: Sequence[Candidate]) -> list[Spoken]:
-    """Returns the messages that the candidates are of, in their order."""
+    """Returns the messages of the candidates, in order."""
     groups: dict[int, list[Candidate]] = {}
     for one in ordered:
         groups.setdefault(one.origin.message, []).append(one)
@@ -238,9 +235,9 @@ def _pick_messages(
     wish: Wish,
     is_asked: Callable[[str], bool] | None,
 ) -> list[Hit]:
-    """Returns the best messages as hits, each with those around it that fit, and none that was shown before.
+    """Returns the best messages as hits, each with the neighbours that fit, and none that was shown before.
 
-    Where `is_asked` is given, one of the texts of a hit must be.
+    With `is_asked`, it must be true of one of a hit's texts.
     """
     hits: list[Hit] = []
     shown: set[int] = set()
@@ -269,7 +266,7 @@ def _pick_messages(
 
 
 def _surround_message(spoken: Sequence[Spoken], row: int, characters: int, shown: set[int]) -> list[int]:
-    """Returns the rows of a message and of those around it, as many on each side as fit and were not shown."""
+    """Returns the rows of a message and of its neighbours, as many on each side as fit and were not shown."""
     low = high = row
     room = characters - len(spoken[row].text)
     open_sides = {-1, 1}
@@ -288,17 +285,17 @@ def _surround_message(spoken: Sequence[Spoken], row: int, characters: int, shown
 
 
 def _follow(spoken: Sequence[Spoken], row: int) -> bool:
-    """Returns whether the message behind this one is the next that was said."""
+    """Returns True if the next row is the next message that was spoken."""
     return spoken[row].last + 1 == spoken[row + 1].origin.passage
 
 
 def _score_meaning(
     query: Query, table: FragmentTable, statistics: Statistics, meaning: Meaning, best: float
 ) -> NDArray[np.float64] | float:
-    """Returns what nearness in meaning adds to each fragment.
+    """Returns the score that nearness in meaning adds to each fragment.
 
-    The less the words find of what is asked, the more. Where the best fragment holds the words of the query,
-    nothing: a name that is found is what was looked for.
+    The fewer of the words are found, the more it adds. It adds nothing if the best fragment holds the words of the
+    query: a name that is found is the wanted one.
     """
     strengths = (
         weight * (statistics.rarity(term) or statistics.rarest) for term, weight in query.weights.items()
@@ -315,7 +312,7 @@ def _score_meaning(
 def _join_blocks(table: FragmentTable) -> list[list[str]]:
     """Returns the texts of the fragments in blocks of one voice.
 
-    A line alone is too short to tell what it means from what it does not.
+    A single line is too short to have a clear meaning.
     """
     blocks: list[list[str]] = []
     last, size = None, 0
@@ -330,7 +327,7 @@ def _join_blocks(table: FragmentTable) -> list[list[str]]:
 
 
 class _HeldValues(msgspec.Struct, frozen=True, eq=False):
-    """The worth of values, and which fragment holds which: the rows and the values side by side, sorted by row."""
+    """The worth of values, and the fragments that hold them: rows and values side by side, sorted by row."""
 
     worth: NDArray[np.float64]
     rows: NDArray[np.int64]
@@ -344,12 +341,12 @@ def _weigh_values(
     cues: NDArray[np.float64],
     known: Sequence[int],
 ) -> _HeldValues:
-    """Returns the worth of each value in the best fragments, all together 1, and where it stands.
+    """Returns the worth of each value in the best fragments, 1 in all, and its places.
 
-    None of them is in `known`. A value gets a share of belief by how relevant the fragments are that hold it; by its
-    cues, what stands before it; whether it was an argument of a call; in how many fragments it stands (one that
-    stands everywhere is no find); and how crowded its least crowded fragment is. What the asker knows,
-    because it stands in the query or in the view, is worth nothing.
+    A value's share of belief depends on the relevance of its fragments; on its cues, the words before it; on whether
+    it was an argument of a call; on the number of its fragments (a value that is everywhere is no find); and on the
+    crowding of its least crowded fragment. Values that the caller knows, from the query or the view, are worth
+    nothing and left out.
     """
     row_of = np.full(len(table), -1)
     row_of[best] = np.arange(len(best))
@@ -360,7 +357,7 @@ def _weigh_values(
     is_new[known] = False
     kept = np.flatnonzero((rows >= 0) & is_new[table.values])
     rows, found, cues = rows[kept], table.values[kept], cues[kept]
-    # Values are numbered as they are first seen: what the process has read before must not decide how they are summed up.
+    # Values are numbered by their first appearance here, so that earlier readings cannot change the order of the sums.
     order = np.arange(len(found))
     first_seen = np.zeros(table.strings, np.int64)
     first_seen[found[::-1]] = order[::-1]
@@ -389,22 +386,23 @@ def _weigh_values(
 
 
 def _map(function: Callable[[float], float], numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns what a function gives for each number.
+    """Applies a function to each number.
 
-    Those of `math` are the same on every machine; those of numpy differ in the last digit, which would decide between equals.
+    The functions of `math` give the same on every machine. Those of numpy differ in the last digit, which would decide
+    between equals.
     """
     return np.fromiter(map(function, numbers.tolist()), np.float64, len(numbers))
 
 
 def weigh_cues(query: Query, statistics: Statistics, table: FragmentTable) -> NDArray[np.float64]:
-    """Returns for each value of the table, as often as it stands there, how much what stands before it speaks for it.
+    """Returns for each value in the table, for each of its places, how strongly the text before it speaks for it.
 
-    A label is made of words of the query, the rarer the better. An echo is a run of tokens that stands in the
-    query, too, in the same order: what begins in the same way often goes on in the same way.
+    A label consists of words of the query, the rarer the better. An echo is a run of tokens that is also in the query,
+    in the same order: text that begins in the same way often continues in the same way.
     """
     strength = {term: weight * statistics.rarity(term) for term, weight in query.weights.items()}
     full = sum(sorted(strength.values())[-_STRONGEST:]) or 1.0
-    label = np.zeros(len(table.tokens))  # of each token: that of its strongest term
+    label = np.zeros(len(table.tokens))  # by token: the weight of its strongest term
     of_terms = table.spread_numbers(strength)[table.terms]
     found = np.flatnonzero(of_terms)
     np.maximum.at(label, table.term_tokens[found], of_terms[found])
@@ -422,18 +420,18 @@ def weigh_cues(query: Query, statistics: Statistics, table: FragmentTable) -> ND
 def _look_back(
     table: FragmentTable, tokens: NDArray[np.int64], steps: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Returns the tokens that stand so many before these, and which of them are of the same fragment."""
+    """Returns the tokens that many places before these, and which of them are in the same fragment."""
     at = np.maximum(tokens - steps, 0)
     return at, (tokens >= steps) & (table.token_rows[at] == table.token_rows[tokens])
 
 
 def _measure_echoes(query: Query, table: FragmentTable) -> NDArray[np.int64]:
-    """Returns for each value how many tokens before it stand in the query as well, one after the other."""
+    """Returns for each value the number of tokens right before it that are also in the query, in the same order."""
     asked = {token: place for place, token in enumerate(query.places)}
     sequence = [asked[token] for token in query.tokens]
     number_of = table.spread_numbers(asked, -1).astype(np.int64)[table.tokens]
     echoes = np.zeros(len(table.values), np.int64)
-    # A run of tokens is one number: of the query's, by where they end, and of those before each value, as far as it goes.
+    # A run of tokens is one number: for runs of the query, by their ends; and for runs before each value, by their length.
     runs = [(end, 0) for end in range(len(sequence))]
     going, codes = np.arange(len(echoes)), np.zeros(len(echoes), np.int64)
     for length in range(1, _LONGEST_ECHO + 1):
@@ -449,9 +447,9 @@ def _measure_echoes(query: Query, table: FragmentTable) -> NDArray[np.int64]:
 
 
 class _ScoredFragments(msgspec.Struct, frozen=True, eq=False):
-    """The best fragments, by their rows in the table, whether each has to do with the query, and their values.
+    """The best fragments, by their rows in the table, whether each is related to the query, and their values.
 
-    `alone` is what each fragment is worth beside its values; `total` what all of it is worth together.
+    `alone` is the worth of each fragment without its values; `total` is the worth of everything together.
     """
 
     table: FragmentTable
@@ -463,7 +461,7 @@ class _ScoredFragments(msgspec.Struct, frozen=True, eq=False):
 
 
 class _HitPicker:
-    """What each fragment still adds to the hits, and which are left to be taken."""
+    """Picks hits one by one: knows what each fragment would still add to them, and which fragments are left."""
 
     def __init__(self, stock: _ScoredFragments, wish: Wish) -> None:
         self._stock, self._wish = stock, wish
@@ -475,7 +473,7 @@ class _HitPicker:
             stock.values.values.tolist(),
             np.cumsum(np.bincount(stock.values.rows, minlength=len(rows))).tolist(),
         )
-        # What each fragment adds to the hits so far, and the values that none of them shows.
+        # The worth that each fragment would add to the hits so far, and the values that none of them shows.
         self._pieces = _Pieces(
             list(map(len, self._texts)),
             [],
@@ -493,9 +491,9 @@ class _HitPicker:
         self._sort_left()
 
     def take(self, around: int = 0) -> list[Hit]:
-        """Returns the best hits, each from the place that adds the most to those before.
+        """Returns the best hits, each from the place that adds most to those before.
 
-        That of the first reaches so many messages to both sides, where a number is given.
+        With `around`, the place of the first hit reaches that many messages to both sides.
         """
         hits: list[Hit] = []
         if around and self._wish.hits:
@@ -503,9 +501,9 @@ class _HitPicker:
         return hits + self._take_best(_find_beside(self._turns), self._wish.hits - len(hits))
 
     def _take_best(self, places: Mapping[int, tuple[int, int]], most: int) -> list[Hit]:
-        """Returns so many hits from these places, and takes their fragments away.
+        """Returns up to `most` hits from these places, and removes their fragments.
 
-        A place is named by its turn, and reaches from one of the turns to another.
+        A place is named by its turn, and reaches from one turn to another.
         """
         heap = [(-self._fill_best(place)[0], -turn) for turn, place in places.items()]
         heapq.heapify(heap)
@@ -524,7 +522,7 @@ class _HitPicker:
         return hits
 
     def _fill_best(self, place: tuple[int, int]) -> tuple[float, list[int]]:
-        """Returns what the best excerpt of a place adds, and its rows: one of them holds a word of the query, if any does."""
+        """Returns the worth that the best excerpt of a place adds, and its rows. One holds a word of the query, if any does."""
         first, last = place
         inside = (self._sorted_turns >= first) & (self._sorted_turns <= last)
         rows = self._sorted[inside].tolist()
@@ -542,7 +540,7 @@ class _HitPicker:
         return more + self._pieces.gains[telling], sorted([telling, *beside])
 
     def _sum_worth(self, row: int) -> float:
-        """Returns what the row is worth beside its values, and by those that no hit shows."""
+        """Returns the worth of the row itself, plus that of its values that no hit shows."""
         alone: float = self._alone[row]
         return alone + math.fsum(map(self._pieces.worth.__getitem__, self._pieces.values[row]))
 
@@ -554,7 +552,7 @@ class _HitPicker:
         return Hit(telling.turn, tuple(messages), excerpt, score)
 
     def _show(self, rows: list[int]) -> None:
-        """Takes these fragments away, and their values from all others."""
+        """Removes these fragments, and their values from all others."""
         self._left[rows] = False
         shown = set[int]().union(*(self._pieces.values[row] for row in rows))
         is_shown = np.zeros(len(self._pieces.worth), np.bool_)
@@ -566,16 +564,16 @@ class _HitPicker:
         self._sort_left()
 
     def _sort_left(self) -> None:
-        """Sorts the rows that are left by what they add for their length."""
+        """Sorts the remaining rows by the worth that they add for their length."""
         rows = np.flatnonzero(self._left)
         self._sorted = rows[np.argsort(-self._densities[rows], kind="stable")]
         self._sorted_turns = self._turn_of[self._sorted]
 
 
 def _drop_repeats(texts: Sequence[str], alone: Sequence[float]) -> list[int]:
-    """Returns the rows without those that say the same again.
+    """Returns the rows without repeats.
 
-    Of equals, the one worth most stays, and the newest of these.
+    Of equal texts, the one worth most stays; of several such, the newest.
     """
     best: dict[str, int] = {}
     for row, text in enumerate(texts):
@@ -586,14 +584,14 @@ def _drop_repeats(texts: Sequence[str], alone: Sequence[float]) -> list[int]:
 
 
 def _find_beside(turns: NDArray[np.int64]) -> dict[int, tuple[int, int]]:
-    """Returns for each turn the first and the last of the turns that are it or next to it, by their places."""
+    """Returns for each turn the places of the first and the last turn among itself and its neighbours."""
     is_near = (np.diff(turns) <= _NEAR).tolist()
     before, behind = [False, *is_near], [*is_near, False]
     return {turn: (at - before[at], at + behind[at]) for at, turn in enumerate(turns.tolist())}
 
 
 def _find_around(turns: NDArray[np.int64], around: int) -> dict[int, tuple[int, int]]:
-    """Returns for each turn the first and the last of the turns so far around it, by their places."""
+    """Returns for each turn the places of the first and the last turn within `around` messages."""
     firsts = np.searchsorted(turns, turns - around).tolist()
     ends = np.searchsorted(turns, turns + around, side="right").tolist()
     return {turn: (firsts[at], ends[at] - 1) for at, turn in enumerate(turns.tolist())}
@@ -604,11 +602,11 @@ def _round_score(score: float) -> float:
 
 
 class _Pieces(msgspec.Struct, frozen=True, eq=False):
-    """The pieces that an excerpt may be made of.
+    """The pieces from which an excerpt may be made.
 
-    The length of each, what it adds alone, and the values that it adds. An excerpt holds the fragments of one
-    place in the conversation that add the most for their length, in their own order, with a line `…` where
-    something was left out between two of them.
+    Each has a length, the worth that it adds alone, and the values that it adds. An excerpt holds the fragments of one
+    place in the conversation that add most for their length, in their own order, with a line `…` wherever something
+    was left out between two of them.
     """
 
     lengths: list[int]
@@ -617,15 +615,15 @@ class _Pieces(msgspec.Struct, frozen=True, eq=False):
     worth: Sequence[float]
 
     def measure_density(self, row: int) -> float:
-        """Returns what a piece adds alone for its length."""
+        """Returns the worth that a piece adds alone, for its length."""
         return self.gains[row] / (self.lengths[row] + _OVERHEAD)
 
 
 def _fill_excerpt(pieces: _Pieces, rows: Sequence[int], characters: int) -> tuple[float, list[int]]:
-    """Returns what the best rows for so many characters add together, and these rows in order.
+    """Returns the worth that the best rows within `characters` add together, and these rows in order.
 
-    The best are those that add the most for their length. They come in that order; one that adds less, beside others
-    that show its values, is put back to its place in it.
+    The best are those that add most for their length, and are tried in that order. A row that adds less because others
+    show its values already is put back at its new place in the order.
     """
     lengths, gains, values = pieces.lengths, pieces.gains, pieces.values
     room = characters + len(_GAP)
@@ -641,7 +639,7 @@ def _fill_excerpt(pieces: _Pieces, rows: Sequence[int], characters: int) -> tupl
             row = rows[at]
             at += 1
         length = lengths[row]
-        if length + len(_GAP) > room:  # nor will others that are too long
+        if length + len(_GAP) > room:  # drops all others that are too long, too
             rows, at = [other for other in rows[at:] if lengths[other] + len(_GAP) <= room], 0
             continue
         added = gains[row]
@@ -677,9 +675,9 @@ def _join_fragments(table: FragmentTable, rows: Iterable[int]) -> str:
 
 
 def draw_excerpt(text: str, query: Query, characters: int) -> str:
-    """Returns what the text says to the query, in at most so many characters.
+    """Returns the parts of the text that answer the query, in at most `characters` characters.
 
-    Where it says nothing, that is its beginning.
+    If nothing answers it, returns the beginning of the text.
     """
     if characters < 1:
         return ""
@@ -697,6 +695,6 @@ def draw_excerpt(text: str, query: Query, characters: int) -> str:
 
 
 def _count_terms(query: Query, table: FragmentTable) -> Statistics:
-    """Returns the statistics as if the fragments were all there is."""
+    """Returns the statistics of the fragments alone, as if there were nothing else."""
     holding = {term: int(table.find_rows_with([term]).sum()) for term in query.weights}
     return Statistics(len(table), holding)

@@ -41,13 +41,13 @@ _MOST_WORDS = 4_096  # of a text
 
 
 def embedder_for(settings: Settings) -> Embedder | None:
-    """Returns the embedder that the settings ask for. Raises SettingsError where it is not installed."""
+    """Returns the embedder that the settings ask for. Raises SettingsError if it is not installed."""
     return wordllama() if settings.recall.semantic else None
 
 
 @cache
 def wordllama() -> Embedder:
-    """Returns the model, loaded once. Raises SettingsError where its package is not installed."""
+    """Returns the model, loaded once. Raises SettingsError if its package is not installed."""
     from importlib.metadata import version  # noqa: PLC0415 - takes longer to import than all of this module
 
     found = find_spec("wordllama")
@@ -96,7 +96,7 @@ class WordLlama:
             return list(map(self._rows.__getitem__, words))
 
     def _learn(self, words: set[str]) -> None:
-        """Loads the vectors of these words; the others are forgotten where there is no room for both."""
+        """Loads the vectors of these words; the others are forgotten if there is no room for both."""
         if len(self._rows.keys() | words) > _REMEMBERED:
             self._rows.clear()
         for word in words - self._rows.keys():

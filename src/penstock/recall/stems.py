@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.recall.terms import STOP_WORDS, find_terms, fold, index_terms, is_unspaced, split_tokens
+from penstock.recall.terms import STOP_WORDS, find_terms, fold_word, index_terms, is_unspaced, split_tokens
 from penstock.writing.reading import Speaker
 
 if TYPE_CHECKING:
@@ -142,12 +142,12 @@ def find_empty_words(text: str) -> frozenset[str]:
     language = find_language(text)
     if language == _ENGLISH:
         return frozenset()  # these are no terms anyway
-    return frozenset(map(fold, _WORD.findall(text))) & _LANGUAGES[language].telling
+    return frozenset(map(fold_word, _WORD.findall(text))) & _LANGUAGES[language].telling
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def _find_tellers(word: str) -> tuple[str, ...]:
-    known = fold(word)
+    known = fold_word(word)
     found = [code for code, language in _LANGUAGES.items() if known in language.telling]
     return (*([_ENGLISH] if known in _TELLING_ENGLISH else []), *found)
 
@@ -155,7 +155,7 @@ def _find_tellers(word: str) -> tuple[str, ...]:
 @lru_cache(maxsize=_REMEMBERED)
 def find_stem(word: str, language: str = _ENGLISH) -> str:
     """Returns the stem of a word, without capitals and accents; nothing for a word that says nothing."""
-    term = fold(word)[:_LONGEST]
+    term = fold_word(word)[:_LONGEST]
     if language == _ENGLISH:
         return "" if len(term) < 2 or term in STOP_WORDS else _stem_english(term)
     endings = _LANGUAGES[language]

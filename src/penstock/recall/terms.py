@@ -1,9 +1,9 @@
-"""Text → terms, the same for what is indexed and for what is asked.
+"""Cuts text into terms, in the same way for the index and for queries.
 
 A term is a word in lower case. A name gives itself and its parts: `getUserName` is found by `getusername`,
 `get`, `user` and `name`; `src/app/main.py` by the whole path and by each word in it. Chinese, Japanese and
 Korean text gives each character and each pair of neighbours. Plurals give the singular, accents are dropped.
-Words that stand everywhere are no terms.
+Words that occur everywhere are not terms.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ import re
 import unicodedata
 from functools import lru_cache
 
-__all__ = ["STOP_WORDS", "find_terms", "fold", "index_terms", "is_unspaced", "locate_tokens", "split_tokens"]
+__all__ = [
+    "STOP_WORDS",
+    "find_terms",
+    "fold_word",
+    "index_terms",
+    "is_unspaced",
+    "locate_tokens",
+    "split_tokens",
+]
 
 _COMMON = """
 a about all also am an and are as at be been but by can could did do does for from had has have he her here his how i
@@ -50,7 +58,7 @@ def locate_tokens(text: str) -> list[int]:
 
 
 def index_terms(text: str) -> set[str]:
-    """Returns every term of the text, once each: what an index keeps."""
+    """Returns every term of the text, once each, for an index."""
     return {term for token in set(split_tokens(text)) for term in find_terms(token)}
 
 
@@ -58,14 +66,14 @@ def index_terms(text: str) -> set[str]:
 def find_terms(token: str) -> tuple[str, ...]:
     """Returns the terms of one token, each once.
 
-    These are its words and their parts, then the whole token where it joins several words.
+    These are its words and their parts, then the whole token if it joins several words.
     """
     words = _split_words(token)
     if len(words) == 1:
         return _find_terms_of_word(words[0])
     found = [term for word in words for term in _find_terms_of_word(word)]
     if found and len(token) <= _LONGEST_WHOLE and _JOINED(token):
-        found.append(fold(token.strip("-.:/\\#~+&%$@_")))
+        found.append(fold_word(token.strip("-.:/\\#~+&%$@_")))
     return tuple(dict.fromkeys(found))
 
 
@@ -79,16 +87,16 @@ def _find_terms_of_word(word: str) -> tuple[str, ...]:
     if is_unspaced(word):
         return tuple(dict.fromkeys([*word, *(word[at : at + 2] for at in range(len(word) - 1))]))
     bare = word.strip("_")
-    terms = [fold(bare)[:_LONGEST]]
+    terms = [fold_word(bare)[:_LONGEST]]
     if len(bare) <= _LONGEST and not (bare.isalpha() and bare[1:].islower()):
         parts = _PART.findall(bare)
         if len(parts) > 1 and len(_DIGITS.findall(bare)) <= _MOST_NUMBERS:
-            terms += [fold(part) for part in parts]
+            terms += [fold_word(part) for part in parts]
     singular = dict.fromkeys(_make_singular(term) for term in terms if len(term) > 1)
     return tuple(term for term in singular if term not in STOP_WORDS)
 
 
-def fold(text: str) -> str:
+def fold_word(text: str) -> str:
     """Returns the text in lower case, letters without their accents."""
     if text.isascii():
         return text.lower()

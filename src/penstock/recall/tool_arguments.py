@@ -1,6 +1,6 @@
 """The arguments of recall tools, as models write them.
 
-Reading them is forgiving where the meaning is plain, and says what to do where it is not.
+Reading them is forgiving if the meaning is plain, and otherwise says what to do.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = [
     "ExpandHistory",
     "SearchHistory",
     "read_arguments",
-    "read_handle",
     "read_object",
+    "require_handle",
 ]
 
 _Natural = Annotated[int, msgspec.Meta(ge=0)]
@@ -83,7 +83,7 @@ def read_arguments(args: Any, kind: type[_Arguments]) -> _Arguments:
 def read_object(args: Any) -> dict[str, Any]:
     """Returns the object that a model wrote, given as such or as its JSON.
 
-    Raises InputError where it wrote none.
+    Raises InputError if it wrote none.
     """
     if isinstance(args, (str, bytes)):
         try:
@@ -95,8 +95,8 @@ def read_object(args: Any) -> dict[str, Any]:
     return dict(args)
 
 
-def read_handle(given: str | int) -> str:
-    """Returns the handle that was meant, as we write it. Raises InputError where several are named.
+def require_handle(given: str | int) -> str:
+    """Returns the handle that was meant, as we write it. Raises InputError if several are named.
 
     A model may leave the letter out: 12 is m12.
     """

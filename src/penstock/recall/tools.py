@@ -3,10 +3,10 @@
     history_search(query, limit?)            excerpts that have to do with the query, with handles
     history_describe(handle)                 what a handle stands for, and what is inside it
     history_expand(handle, offset?, limit?)  the original, page by page
-    history_entity(name)                     what is known now of a file, a command, an order, a person
+    history_entity(name)                     the present state of a file, a command, an order, a person
 
-`answer` always gives JSON within a token budget, counted as a whole: whatever the history holds, whatever a
-model sends as arguments. Where something is left out, the answer says how to get it; where something is
+`answer` always gives JSON within a token budget, counted as a whole, whatever the history holds and whatever
+arguments a model sends. If something is left out, the answer says how to get it; if something is
 wrong, it has an `error` that says what to do.
 """
 
@@ -30,7 +30,7 @@ from penstock.recall.tool_arguments import (
     SearchHistory,
     quote_argument,
     read_arguments,
-    read_handle,
+    require_handle,
 )
 from penstock.writing.entities import match_entities
 from penstock.writing.stubs import shorten
@@ -132,10 +132,10 @@ def tool_schemas() -> list[dict[str, Any]]:
 def answer(
     history: History, name: str, args: Any, budget: Budget, *, redact: Callable[[str], str] = str
 ) -> str:
-    """Returns the answer of a tool, as JSON text within the budget. Never raises for what a model sent.
+    """Returns the answer of a tool, as JSON text within the budget. Never raises because of a model's arguments.
 
-    `args` is the object that the model wrote, or its JSON. Excerpts and titles go through `redact`, since
-    they are quotes; `history_expand` gives the original.
+    `args` is the object that the model wrote, or its JSON. Excerpts and titles go through `redact`, since they are
+    quotes; `history_expand` gives the original.
     """
     desk = _Desk(history, budget, redact)
     tool = _TOOLS.get(str(name))
@@ -173,7 +173,7 @@ class _Desk(msgspec.Struct, frozen=True):
         return self._choose_fitting({**one, **missing} for one in _list_fewer(entries))
 
     def describe(self, wanted: DescribeHistory) -> str:
-        place = self.history.describe(read_handle(wanted.handle))
+        place = self.history.describe(require_handle(wanted.handle))
         about = {
             "handle": place.handle,
             "kind": place.kind,
@@ -189,7 +189,7 @@ class _Desk(msgspec.Struct, frozen=True):
         return self._choose_fitting(_list_inside(about, titled, place.inside))
 
     def expand(self, wanted: ExpandHistory) -> str:
-        handle, start = read_handle(wanted.handle), wanted.offset or 0
+        handle, start = require_handle(wanted.handle), wanted.offset or 0
         place, text = self.history.describe(handle), self.history.text(handle)
         if start >= len(text) > 0:
             return self.refuse(
@@ -244,7 +244,7 @@ class _Desk(msgspec.Struct, frozen=True):
         return _json(_TOO_LARGE)
 
     def _write_entry(self, finding: Finding, *, named: bool) -> dict[str, Any]:
-        """Writes a finding as an entry; with the name of its conversation, where there is more than one."""
+        """Writes a finding as an entry; with the name of its conversation, if there is more than one."""
         entry: dict[str, Any] = {"handles": list(finding.handles), "turn": finding.turn}
         if named:
             entry |= {"session": finding.session, "title": self._write_line(finding.title)}
@@ -304,7 +304,7 @@ def _json(value: Any) -> str:
 
 
 def _utc(at: float | None) -> str:
-    """Returns the time as ISO 8601, to the second; nothing where it is not known."""
+    """Returns the time as ISO 8601, to the second; nothing if it is not known."""
     if at is None or not math.isfinite(at) or not 0 <= at <= _LAST_TIME:
         return ""
     return f"{np.datetime64(int(at), 's')}Z"
@@ -401,7 +401,7 @@ def _follow_handle(handle: str) -> str:
 
 
 def _write_page(about: dict[str, Any], text: str, start: int, most: int) -> dict[str, Any]:
-    """Returns a page of at most so many characters, with where the next one begins."""
+    """Returns a page of at most `most` characters, with the place where the next one begins."""
     end = _find_page_end(text, start, most)
     page = {**about, "offset": start, "text": text[start:end], "characters": len(text)}
     return {**page, "next_offset": end} if end < len(text) else page
@@ -410,7 +410,7 @@ def _write_page(about: dict[str, Any], text: str, start: int, most: int) -> dict
 def _find_page_end(text: str, start: int, most: int) -> int:
     """Returns where a page ends.
 
-    That is after a line, or inside one that is too long, there between words if it has any.
+    That is after a line or, inside a line that is too long, between words if it has any.
     """
     end = start + most
     if end >= len(text):
