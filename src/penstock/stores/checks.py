@@ -41,7 +41,7 @@ _SOURCES = ((0, "messages", "messages"), (1, "compactions", "summaries"), (2, "r
 
 
 class CheckFinding(NamedTuple):
-    """A fault, and the statement that mends it, where there is one."""
+    """A fault, and the statement that mends it, if there is one."""
 
     fault: StoreFault
     statement: str = ""
@@ -142,7 +142,7 @@ def _check_record(compaction: Row, log: CheckedLog, conversation: int) -> Iterat
 
 
 def _follow_chain(standing: dict[int, Row], view: int) -> list[int] | None:
-    """Returns the compactions below a view, newest first; None where one is missing or taken back."""
+    """Returns the compactions below a view, newest first; None if one is missing or undone."""
     chain: list[int] = []
     while view:
         if view not in standing or view in chain:
@@ -153,7 +153,7 @@ def _follow_chain(standing: dict[int, Row], view: int) -> list[int] | None:
 
 
 def _find_chain_end(standing: dict[int, Row]) -> int | None:
-    """Returns the one view below which all compactions that hold stand; None where there is none."""
+    """Returns the one view below which all compactions in force stand; None if there is none."""
     if not standing:
         return 0
     ends = standing.keys() - {row[1] for row in standing.values()}
@@ -254,7 +254,7 @@ def _rows_to_change(
 
 
 class CheckedLog(msgspec.Struct):
-    """The ids of a log, its faults, and its true end where the record has another one."""
+    """The ids of a log, its faults, and its true end if the record has another one."""
 
     ids: list[str]
     broken: list[str]
@@ -262,7 +262,7 @@ class CheckedLog(msgspec.Struct):
 
 
 def _check_log(do: Transaction, row: Row) -> CheckedLog:
-    """Checks the log of a row of `conversations`; what it shares with another is checked there."""
+    """Checks the log of a row of `conversations`; the part that it shares with another is checked there."""
     conversation, _, dialect, tip, length, _, source, shared = row[:8]
     log = CheckedLog([], [])
     try:
@@ -378,8 +378,8 @@ def _digest(content: bytes, dialect: Dialect) -> bytes | None:
 def _check_search_index(do: Transaction) -> Iterator[str]:
     """Yields the faults of the search index.
 
-    It is made of what the store holds, so making it anew mends all of it; nothing is said of an index that
-    the next search makes anew anyway.
+    It is derived from the store's other data, so making it anew mends all of it. An index that
+    the next search makes anew anyway has no faults.
     """
     row = do.one("SELECT version FROM index_version")
     if row is None or row[0] != INDEX_VERSION:

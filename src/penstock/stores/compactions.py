@@ -13,7 +13,7 @@ from penstock.errors import StoreConflict, StoreError
 from penstock.stores.encoding import clean_label, reading_kept
 from penstock.stores.rows import (
     defer_conversation,
-    find_conversation,
+    find_conversation_key,
     find_id_at_end,
     find_last_session,
     find_session,
@@ -44,6 +44,7 @@ __all__ = [
     "pin_message",
     "read_pieces",
     "undo_newest",
+    "write_pieces",
 ]
 
 
@@ -79,8 +80,8 @@ def commit_compaction(
 
 
 def list_compactions(do: Transaction, session_id: str, *, undone: bool) -> list[CompactionRow]:
-    """Returns the compactions that hold, oldest first; with `undone`, those that were taken back too."""
-    conversation, _ = find_conversation(do, session_id)
+    """Returns the compactions in force, oldest first; with `undone`, also those that were undone."""
+    conversation, _ = find_conversation_key(do, session_id)
     which = "" if undone else "AND c.undone IS NULL"
     return [_build_compaction(row) for row in do.rows(f"{_COMPACTION} {which} ORDER BY c.key", conversation)]
 
@@ -98,8 +99,8 @@ def list_compacted(do: Transaction) -> set[str]:
 def undo_newest(
     do: Transaction, session_id: str, at: float, words: SqlSpelling, only: int | None = None
 ) -> CompactionRow | None:
-    """Takes the newest compaction back; with `only`, no other one than that with this key."""
-    conversation, _ = find_conversation(do, session_id, words.hold_session)
+    """Undoes the newest compaction; with `only`, only if it has that key."""
+    conversation, _ = find_conversation_key(do, session_id, words.hold_session)
     read_log_tip(do, conversation, words.for_update)
     newest = find_newest(do, conversation)
     if newest is None or only not in (None, newest.key):
@@ -111,7 +112,7 @@ def undo_newest(
 
 def pin_message(do: Transaction, session_id: str, position: int, hold: str, *, pinned: bool) -> None:
     """Pins a message of the log, which compactions keep, or unpins it."""
-    conversation, _ = find_conversation(do, session_id, hold)
+    conversation, _ = find_conversation_key(do, session_id, hold)
     if not 0 <= position < read_log_tip(do, conversation).length:
         raise StoreError(
             f"message {name_message(position + 1)} cannot be pinned: this conversation does not have it"
@@ -135,7 +136,7 @@ def _insert(do: Transaction, conversation: int, session: int, new: NewCompaction
         "(conversation, over, base, length, pieces, receipt, created, undone, session, retry) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, NULL, ?, ?) RETURNING key",
         *(conversation, new.over, bytes.fromhex(compaction.base), compaction.length),
-        _write_pieces(compaction.pieces),
+        write_pieces(compaction.pieces),
         encode_wire(dict(new.receipt)),
         at,
         session,
@@ -148,7 +149,7 @@ def _insert(do: Transaction, conversation: int, session: int, new: NewCompaction
 
 
 def find_newest(do: Transaction, conversation: int) -> CompactionRow | None:
-    """Returns the compaction whose view is the present one. Raises StoreError where it is in force, and the store lacks it."""
+    """Returns the compaction whose view is the present one. Raises StoreError if it is in force, and the store lacks it."""
     return _defer_newest(do, "?", (conversation,))()
 
 
@@ -183,7 +184,7 @@ def _defer_newest(do: Transaction, conversation: str, values: Row) -> Callable[[
 
 
 def _require_base(do: Transaction, conversation: int, new: NewCompaction) -> None:
-    """Raises StoreConflict where the compaction is not of the present view, or not of this log."""
+    """Raises StoreConflict if the compaction is not of the present view, or not of this log."""
     row = require_row(do.one("SELECT view FROM conversations WHERE key = ?", conversation))
     if row[0] != new.over:
         raise StoreConflict("another process has compacted this conversation meanwhile; go on with its view")
@@ -202,7 +203,7 @@ def _require_base(do: Transaction, conversation: int, new: NewCompaction) -> Non
 
 
 def knows_its_positions(pieces: Sequence[Piece], length: int) -> bool:
-    """Returns whether all messages that a compaction names are among those that it was made of."""
+    """Returns True if all messages that a compaction names are among those that it was made of."""
     for piece in pieces:
         positions = piece.covers if isinstance(piece, Handoff) else (piece.position,)
         if not all(0 <= position < length for position in positions):
@@ -226,13 +227,13 @@ def _build_compaction(row: Row) -> CompactionRow:
     )
 
 
-def _write_pieces(pieces: Sequence[Piece]) -> bytes:
+def write_pieces(pieces: Sequence[Piece]) -> bytes:
     """Returns the pieces of a compaction as JSON."""
     return encode_wire(msgspec.to_builtins(pieces, str_keys=True))
 
 
 def read_pieces(data: bytes) -> tuple[Piece, ...]:
-    """Returns the pieces of a compaction. Raises ValueError where they cannot be read."""
+    """Returns the pieces of a compaction. Raises ValueError if they cannot be read."""
     try:
         return _PIECES.decode(data)
     except msgspec.ValidationError:
@@ -262,11 +263,8 @@ def _insert_facts(do: Transaction, conversation: int, compaction: int, facts: Se
 
 
 def list_facts(do: Transaction, session_id: str) -> list[FactRow]:
-    """Returns the facts of the compactions that hold, in the order of their messages.
-
-    One that was written again counts once.
-    """
-    conversation, _ = find_conversation(do, session_id)
+    """Returns the facts of the compactions in force, in the order of their messages. One that was written twice counts once."""
+    conversation, _ = find_conversation_key(do, session_id)
     newest: dict[tuple[int, str, str, str], FactRow] = {}
     for part, low, high in find_stretches(do, conversation):
         rows = do.rows(

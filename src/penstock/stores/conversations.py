@@ -23,7 +23,7 @@ from penstock.stores.rows import (
     build_tip,
     cut_batches,
     defer_conversation,
-    find_conversation,
+    find_conversation_key,
     find_id_at_end,
     find_last_session,
     find_log,
@@ -142,7 +142,7 @@ def defer_continuations(do: Transaction, conversation: str, values: Sequence[Any
 
 
 def follow_continuations(row: SessionRow, continuations: Sequence[Row]) -> SessionRow:
-    """Returns the session that one goes on in, by the rows that `defer_continuations` reads.
+    """Returns the session in which a conversation continues, by the rows that `defer_continuations` reads.
 
     A continuation started when the session that it continues had ended, or later.
     """
@@ -154,7 +154,7 @@ def follow_continuations(row: SessionRow, continuations: Sequence[Row]) -> Sessi
 
 
 def find_by_prefix(do: Transaction, prefix: str, limit: int) -> list[SessionRow]:
-    """Returns the tips of up to `limit` conversations that have a session whose id begins so; sub-agents' are left out."""
+    """Returns the tips of up to `limit` conversations with a session id that has this prefix; leaves out those of sub-agents."""
     if not is_storable(prefix):
         return []
     owned, owner = limit_to_owner(do, "owner")
@@ -177,7 +177,7 @@ def find_by_prefix(do: Transaction, prefix: str, limit: int) -> list[SessionRow]
 
 
 def _find_listed_tip(do: Transaction, conversation: int) -> SessionRow | None:
-    """Returns the session that a conversation goes on in, None for a sub-agent's."""
+    """Returns the session in which a conversation continues; None for a sub-agent's."""
     subagent = do.one("SELECT 1 FROM sessions WHERE conversation = ? AND kind = ?", conversation, SUBAGENT)
     return None if subagent is not None else build_session(find_last_session(do, conversation))
 
@@ -185,9 +185,9 @@ def _find_listed_tip(do: Transaction, conversation: int) -> SessionRow | None:
 def list_conversations(
     do: Transaction, limit: int, offset: int, after: tuple[float, str] | None = None
 ) -> list[ConversationRow]:
-    """Returns conversations, the one that was used last first; sub-agents' are left out.
+    """Returns conversations, last used first; leaves out those of sub-agents.
 
-    With `after`, those that come behind the conversation with that moment of last use and that id.
+    With `after`, starts after the conversation with that time of last use and that id.
     """
     owned, owner = limit_to_owner(do, "c.owner")
     behind = ""
@@ -211,7 +211,7 @@ def list_conversations(
 
 
 def list_heads(do: Transaction) -> dict[str, float]:
-    """Returns when each conversation was used last, by its id; sub-agents' are left out."""
+    """Returns when each conversation was last used, by its id; leaves out those of sub-agents."""
     owned, owner = limit_to_owner(do, "c.owner")
     rows = do.rows(
         f"SELECT c.id, c.updated FROM conversations c WHERE {owned}"
@@ -222,7 +222,7 @@ def list_heads(do: Transaction) -> dict[str, float]:
 
 
 def show_conversations(do: Transaction, ids: Sequence[str]) -> list[ConversationRow]:
-    """Returns the conversations with these ids, in their order; those that are not there are left out."""
+    """Returns the conversations with these ids, in their order; skips ids that do not exist."""
     owned, owner = limit_to_owner(do, "c.owner")
     found: dict[str, ConversationRow] = {}
     for some in cut_batches([one for one in ids if is_storable(one)]):
@@ -237,7 +237,7 @@ def show_conversations(do: Transaction, ids: Sequence[str]) -> list[Conversation
 
 
 def _build_conversation(do: Transaction, row: Row) -> ConversationRow:
-    """Returns the conversation of a row, with its tip and what it has used."""
+    """Returns the conversation of a row, with its tip and its usage."""
     key = row[0]
     tip = find_last_session(do, key)
     used, cost, known_cost = _sum_usage(do, key)
@@ -261,7 +261,7 @@ def _build_conversation(do: Transaction, row: Row) -> ConversationRow:
 
 
 def _sum_usage(do: Transaction, conversation: int) -> tuple[Usage, float | None, float]:
-    """Returns what a conversation has used, its cost where that of every request is known, and the part that is."""
+    """Returns the usage of a conversation, its cost if that of every request is known, and the known part of the cost."""
     used, cost, requests, priced = Usage(), 0.0, 0, 0
     sessions = do.rows("SELECT key FROM sessions WHERE conversation = ?", conversation)
     for some in cut_batches([row[0] for row in sessions]):
@@ -278,13 +278,13 @@ def _sum_usage(do: Transaction, conversation: int) -> tuple[Usage, float | None,
 
 
 def _count_compactions(do: Transaction, conversation: int) -> int:
-    """Returns how many compactions of a conversation hold; rewinds are records of the same kind, and do not count."""
+    """Returns how many compactions of a conversation are in force; rewinds are records of the same kind, and do not count."""
     rows = do.rows("SELECT receipt FROM compactions WHERE conversation = ? AND undone IS NULL", conversation)
     return sum(REWOUND not in _read_receipt(row[0]) for row in rows)
 
 
 def _read_receipt(data: bytes) -> Mapping[str, Any]:
-    """Returns a receipt; an empty one where it cannot be read: `doctor` says so, and a list is shown all the same."""
+    """Returns a receipt; an empty one if it cannot be read, so that a list is shown all the same. `doctor` reports it."""
     try:
         receipt = parse_json(bytes(data))
     except ValueError:
@@ -299,7 +299,7 @@ def _sum_view_tokens(do: Transaction, conversation: int, view: int) -> int:
 
 
 class PackedMessages(NamedTuple):
-    """Messages for the end of a log, with all that can be made of them before a transaction begins: others wait for it."""
+    """Messages for the end of a log, with everything that can be prepared before a transaction begins, since others wait for it."""
 
     messages: Sequence[NewMessage]
     after: str
@@ -332,7 +332,7 @@ def append_messages(
 ) -> tuple[AppendResult, int]:
     """Appends to the log whose last message the messages were packed for; returns the key of its conversation, too.
 
-    One round trip holds the log, one more writes. Raises StoreConflict where it has another last message.
+    One round trip holds the log, one more writes. Raises StoreConflict if it has another last message.
     """
     messages, after, ids, rows = packed
     subquery, named = select_conversation(do, session_id)
@@ -375,7 +375,7 @@ def append_messages(
 def _recognise_retry(
     do: Transaction, conversation: int, owner: str, tip: LogTip, ids: Sequence[str], after: str
 ) -> AppendResult:
-    """Returns what was appended, where the very same messages stand there already.
+    """Returns the result of the append if the very same messages are there already.
 
     Raises StoreConflict otherwise.
     """
@@ -388,7 +388,7 @@ def _recognise_retry(
 
 
 def _find_position(do: Transaction, conversation: int, owner: str, message_id: str) -> int | None:
-    """Returns where a message stands in a log, None where it does not."""
+    """Returns where a message stands in a log, None if it does not."""
     for part, low, high in find_stretches(do, conversation):
         row = do.one(
             "SELECT e.position FROM messages m JOIN entries e ON e.message = m.key "
@@ -422,9 +422,9 @@ def _tie_results(
 def read_positions(
     do: Transaction, session_id: str, positions: Sequence[int]
 ) -> Callable[[], list[LogEntry]]:
-    """Reads the messages at these positions; positions that are not there are left out.
+    """Reads the messages at these positions; skips positions that do not exist.
 
-    Returns a function that gives them in their order, best when the transaction has ended: then they came with its end.
+    Returns a function that gives them in their order. Call it after the transaction, which brings them when it ends.
     """
     _, stretches = find_log(do, session_id)
     pages = [
@@ -458,8 +458,8 @@ def read_stretch(
 
 
 def read_log_shape(do: Transaction, session_id: str) -> LogShape:
-    """Returns the tokens and times of all messages of a log, without a look at what they say."""
-    conversation, _ = find_conversation(do, session_id)
+    """Returns the tokens and times of all messages of a log, without reading the messages."""
+    conversation, _ = find_conversation_key(do, session_id)
     rows: list[Row] = []
     for part, low, high in find_stretches(do, conversation):
         rows += do.rows(
@@ -475,7 +475,7 @@ def read_log_shape(do: Transaction, session_id: str) -> LogShape:
 
 
 def _build_entry(row: Row) -> LogEntry:
-    """Returns the message of a row of `ENTRY`. Raises StoreError where its bytes are not those that were logged."""
+    """Returns the message of a row of `ENTRY`. Raises StoreError if its bytes are not those that were logged."""
     raw = unpack(row[2], row[3])
     if make_fingerprint(raw) != bytes(row[7]):
         raise StoreError(
@@ -485,7 +485,7 @@ def _build_entry(row: Row) -> LogEntry:
 
 
 def find_longest_known(do: Transaction, ids: Sequence[str]) -> tuple[str, int] | None:
-    """Returns the session whose log begins with the most of these ids, and how many; of several, the newest log's last.
+    """Returns the session whose log begins with the most of these ids, and how many; of several, the last one of the newest log.
 
     Ids are chained: a store that knows one knows all before it. Many are looked for at once, since each statement is a
     round trip: all of the last ones, where the known part nearly always ends, and some of those before.
@@ -503,7 +503,7 @@ def find_longest_known(do: Transaction, ids: Sequence[str]) -> tuple[str, int] |
 
 
 def _spread(first: int, last: int) -> list[int]:
-    """Returns some numbers from the first to the last, both among them."""
+    """Returns some numbers from the first to the last, including both."""
     return [first + (last - first) * part // (_SPREAD - 1) for part in range(_SPREAD)]
 
 

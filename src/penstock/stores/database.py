@@ -1,6 +1,6 @@
 """The database below a store, SQLite or PostgreSQL.
 
-Statements are portable SQL with `?` for values. What differs between the two stands here as words of a
+Statements are portable SQL with `?` for values. The differences between the two are here, as words of a
 dialect and as transactions; everything else is in `store.py`.
 """
 
@@ -49,6 +49,8 @@ class SqlSpelling(msgspec.Struct, frozen=True):
     """Statements, each ending with `;` and a line break, that run `{body}` after each `{event}` on a row of `{table}`."""
     find_stranger: str = ""
     """A query for the name of any table, where a database without our schema must be an empty one, or nothing."""
+    clustered: str = ""
+    """Behind the columns of a table: its rows stand in the order of its primary key, in one tree instead of two."""
     storage: str = ""
     """More such statements, behind those that make the tables."""
 
@@ -57,7 +59,7 @@ class PendingRows(Protocol):
     """The rows of a statement that may not have been sent yet. They can still be read when the transaction has ended."""
 
     def rows(self) -> list[Row]:
-        """Returns the rows; sends the statement, with all that wait, where that was not done."""
+        """Returns the rows; first sends the statement, with all that wait, if that was not done."""
 
     def one(self) -> Row | None:
         """Returns the first row, as `rows` does."""
@@ -99,22 +101,22 @@ class Database(Protocol):
 
     @property
     def is_shared(self) -> bool:
-        """Returns whether several transactions can be under way at once, in this process or others."""
+        """Returns True if several transactions can be under way at once, in this process or others."""
 
     def reading(self) -> AbstractContextManager[Transaction]:
         """Opens a transaction that only reads, and sees one state."""
 
     def writing(self) -> AbstractContextManager[Transaction]:
-        """Opens a transaction that writes: durable when the block ends, undone where it raises."""
+        """Opens a transaction that writes: durable when the block ends, undone if it raises."""
 
     def scrub(self) -> bool:
-        """Overwrites what was deleted, where it is still on disk.
+        """Overwrites deleted data that is still on disk.
 
-        Returns False where another reader keeps it there.
+        Returns False if another reader keeps it there.
         """
 
     def reclaim(self) -> None:
-        """Frees the room of what was replaced, after much was rewritten."""
+        """Frees the room of replaced data, after much was rewritten."""
 
     def find_damage(self) -> list[str]:
         """Returns what the database itself finds wrong with its pages and indexes."""

@@ -30,9 +30,10 @@ def delete_conversations(do: Transaction, conversation: int) -> int:
 
 
 def delete_some_of_owner(do: Transaction, owner: str) -> int | None:
-    """Deletes the owner's newest conversation, with its sub-agents'; returns how many messages went, None where there is none.
+    """Deletes the owner's newest conversation, with its sub-agents'; returns how many messages that were, None if there is none.
 
-    Branches go before what they branched off from, so that nothing is handed over to what goes next.
+    Branches are deleted before the conversations that they branched off from, so that nothing is passed on to one that is
+    deleted next.
     """
     row = do.one("SELECT max(key) FROM conversations WHERE owner = ?", owner)
     return None if row is None or row[0] is None else delete_conversations(do, row[0])
@@ -124,9 +125,8 @@ def _belongs(key: str, gone: AbstractSet[str]) -> bool:
 def list_due(do: Transaction, before: float) -> list[ExpiredConversation]:
     """Returns conversations last used before that time, the oldest first.
 
-    A conversation is used where something is appended to it, it is compacted, or a compaction is taken back;
-    and where it is brought from elsewhere, however old it is. What its sub-agents do counts for it, and
-    theirs go with it.
+    A conversation is used when something is appended to it, when it is compacted, when a compaction is undone, and
+    when it is imported, however old it is. Use of its sub-agents' conversations counts for it, and they are deleted with it.
     """
     owned, owner = limit_to_owner(do, "c.owner")
     rows = do.rows(f"{_DUE.format(owned=owned)} ORDER BY c.updated, c.key", *owner, before, SUBAGENT)
@@ -144,7 +144,7 @@ def expire_conversation(do: Transaction, conversation_id: str, before: float) ->
 
 
 def _was_used(do: Transaction, conversation: int, before: float) -> bool:
-    """Returns whether it, or a sub-agent of it, was used at that time or later."""
+    """Returns True if it, or a sub-agent's conversation, was used at that time or later."""
     for key in _find_with_subagents(do, conversation):
         row = do.one("SELECT id, updated FROM conversations WHERE key = ?", key)
         if row is None:

@@ -1,6 +1,6 @@
 """Values as every database can hold them: texts without NUL and lone surrogates, finite times, packed bytes.
 
-Messages, results and notes are bytes and hold anything. What people and programs name things by is text, and
+Messages, results and notes are bytes and hold anything. Names that people and programs give are text, and
 PostgreSQL refuses NUL in it. A label (a title, a model, a tool) gets a replacement character there; an id is
 refused, since two ids must not become one.
 """
@@ -29,11 +29,11 @@ __all__ = [
 ]
 
 _REPLACEMENT = "\ufffd"
-_WORTH_IT = 256  # bytes: below, compressing saves little
+_WORTH_IT = 512  # bytes: below, compressing saves a hundred of them and takes 10 µs
 
 
 def is_storable(text: str) -> bool:
-    """Returns whether every database can hold the text as it is."""
+    """Returns True if every database can hold the text as it is."""
     return "\0" not in text and (text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text))
 
 
@@ -45,7 +45,7 @@ def clean_label(text: str) -> str:
 
 
 def require_identifier(text: str) -> str:
-    """Returns the text. Raises StoreError where it is empty or cannot be held as it is."""
+    """Returns the text. Raises StoreError if it is empty or cannot be held as it is."""
     if text and is_storable(text):
         return text
     raise StoreError(f"{text[:40]!r} cannot be an id; use text without NUL and lone surrogates")
@@ -62,12 +62,12 @@ def require_price(cost: float | None) -> float | None:
     """Returns the cost as it is. Raises StoreError for NaN and infinity, which one database keeps and another makes NULL."""
     if cost is None or math.isfinite(cost):
         return cost
-    raise StoreError(f"{cost} is not a cost; give a number, or None where it is unknown")
+    raise StoreError(f"{cost} is not a cost; give a number, or None if it is unknown")
 
 
 @contextmanager
 def reading_kept(what: str) -> Iterator[None]:
-    """Raises StoreError, with the next step, where the record of `what` cannot be read."""
+    """Raises StoreError, with the next step, if the record of `what` cannot be read."""
     try:
         yield
     except (ValueError, TypeError, AttributeError) as error:
@@ -78,7 +78,7 @@ def reading_kept(what: str) -> Iterator[None]:
 
 
 def pack(data: bytes) -> tuple[bytes, int]:
-    """Returns the bytes as they are kept, and 1 where they are compressed."""
+    """Returns the bytes as they are stored, and 1 if they are compressed."""
     if len(data) >= _WORTH_IT:
         packed = zlib.compress(data, 1)
         if len(packed) < len(data):
@@ -87,7 +87,7 @@ def pack(data: bytes) -> tuple[bytes, int]:
 
 
 def unpack(data: bytes, packed: int) -> bytes:
-    """Returns the bytes as they were given. Raises StoreError where they are damaged."""
+    """Returns the bytes as they were given. Raises StoreError if they are damaged."""
     try:
         return zlib.decompress(data) if packed else bytes(data)
     except (zlib.error, TypeError):

@@ -1,9 +1,8 @@
 """Keeps what messages say of entities beside them: the state by entity of any log is folded from it.
 
 Sightings belong to a message, as its bytes do, and not to a log: a branch has those of the messages that it shares and no
-others, and nothing is to be taken back where a compaction is. They are found on request, in all messages of the
-asked log that have none yet. So an append costs nothing more, and whatever brought the messages, an older version
-included, they are there.
+others, and undoing a compaction changes nothing here. They are found on request, in all messages of the
+asked log that have none yet. So an append costs nothing more, and messages that an older version wrote have them, too.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def count_unread(do: Transaction, conversation: int) -> int:
 def add_sightings(do: Transaction, conversation: int, redact: Callable[[str], str], start: int) -> int | None:
     """Finds what the next messages of a log say of entities, from a position on.
 
-    Returns the position to go on from, None where there are no more.
+    Returns the position to continue from; None if there are no more.
     """
     dialect = dialect_named(
         require_row(do.one("SELECT dialect FROM conversations WHERE key = ?", conversation))[0]

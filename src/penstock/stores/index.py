@@ -196,7 +196,7 @@ def find_lowest_number(do: Transaction) -> int:
 
 
 def drop_old_blocks(do: Transaction) -> None:
-    """Removes the oldest block, where all its passages were made anew. No other process may change the index meanwhile."""
+    """Removes the oldest block if all its passages were made anew. No other process may change the index meanwhile."""
     found = do.one(f"{_BLOCK} ORDER BY first LIMIT 1")
     if found is not None and (block := _Block(*found)).end <= find_lowest_number(do):
         _delete(do, block)
@@ -204,7 +204,7 @@ def drop_old_blocks(do: Transaction) -> None:
 
 
 def find_purge(do: Transaction) -> Purge | None:
-    """Returns the work of taking removed passages out of one block, or None where there are none."""
+    """Returns the work of removing deleted passages from one block, or None if there is none."""
     row = do.one("SELECT min(first) FROM removed")
     if row is None or row[0] is None:
         return None
@@ -229,7 +229,7 @@ class Purge:
                 self._removed[first - row[0] : max(0, first + count - row[0])] = True
 
     def rewrite_some(self, do: Transaction) -> bool:
-        """Rewrites the next pages; returns False where that were the last, or where the block has changed meanwhile.
+        """Rewrites the next pages; returns False if those were the last, or if the block has changed meanwhile.
 
         No other process may change the index meanwhile.
         """
@@ -325,7 +325,7 @@ def find_within(numbers: Numbers, ranges: NDArray[np.int64]) -> NDArray[np.bool_
 
 
 class Look:
-    """The index as one transaction sees it. What was read for one question is there for the next."""
+    """The index as one transaction sees it. What one question read is there for the next."""
 
     def __init__(self, do: Transaction) -> None:
         self._do = do
@@ -526,7 +526,7 @@ def _group_terms(pairs: Pairs) -> tuple[NDArray[np.uint32], Places, NDArray[np.i
 
 
 def unpack_pages(pages: Iterable[bytes]) -> Pairs:
-    """Returns the pairs of a block, by its pages in order. Raises StoreError where they are damaged."""
+    """Returns the pairs of a block, by its pages in order. Raises StoreError if they are damaged."""
     parts = [_split_page(page) for page in pages]
     if not parts:
         return np.zeros(0, np.uint64)
@@ -544,7 +544,7 @@ def hash_term(term: str) -> int:
 
 
 def choose_page(term_hash: int, pages: int) -> int:
-    """Returns which of so many pages holds the term, if any does."""
+    """Returns which of a block's pages holds the term, if any does."""
     return term_hash * pages >> 32
 
 

@@ -1,41 +1,60 @@
-"""Keeping the search index up to date.
+"""Keeps the search index up to date, in slices that hold other writers for milliseconds.
 
-What was written waits in a queue. So an append stays as quick as it is durable, and many messages are indexed at a time,
-which costs far less. Triggers write the queue, in the same transaction as the rows that it names. It is indexed a
-slice at a time: a transaction that only reads makes terms of it (`prepare_slice`), which takes long, and one that writes puts
-them in place (`add_slice`), for which others wait a few milliseconds. A source of passages is a message of a log, the
-summary of a compaction or a stored tool result; each is read as a message. Each passage also holds terms for what it may be
-searched within (`Within`): the conversation that brought it, its owner, who speaks, a tool, a file.
+New rows wait in a queue. So an append stays as quick as it is durable, and many messages are indexed at a time,
+which costs far less. Triggers write the queue, in the same transaction as the rows that it names. It is indexed a slice at a
+time: slow work (reading messages, making terms, packing and joining blocks) is done in transactions that only read
+(`prepare_slice`); one that writes puts a slice in place (`add_slice`). After many appends, a thread indexes them beside the
+writers (`IndexKeeper.note_written`), and ends when the queue is empty. A search indexes what it needs and is still
+missing, within a moment, and can say how much is not searched yet.
 
-Where passages are cut or terms are made in a new way (`INDEX_VERSION`), sources that were indexed in the old one are indexed
-again when nothing else waits, oldest first. Each is found by its old passages until it has new ones, which get numbers behind
-all others; passages below the number `renew below` are old. So no search waits for a new index, and the old one serves until then.
+A source of passages is a message of a log, the summary of a compaction or a stored tool result; each is read as a message.
+Each passage also holds terms that narrow a search (`Within`): the conversation that brought it, its owner, its
+speaker, a tool, a file.
+
+If a new version cuts passages or makes terms differently (`INDEX_VERSION`), sources that were indexed in the old way are
+indexed again when the queue is empty, oldest first. Each is found by its old passages until it has new ones, which get
+numbers after all others; passages below the number `renew below` are old. So no search waits for a new index.
 
 Vectors, for searches with an embedder, are made after the terms, in the order of the passages' numbers, from
-where the last time ended. So it does not matter when a caller begins to ask for them, nor whether another indexes
+the last one on. So it does not matter when a caller begins to ask for them, or whether another one indexes
 without. Vectors of another model are made anew.
 """
 
 from __future__ import annotations
 
+import atexit
 import re
+import threading
+import time
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import msgspec
 import numpy as np
 
+from penstock._log import log
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.message import Message, Role, ToolCall, ToolResult
 from penstock.conversation.view import Handoff
 from penstock.conversation.wire import parse_json
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, StoreError, StoreUnavailable
 from penstock.recall.embedding import pack_vectors
 from penstock.recall.passages import INDEX_VERSION, cut_passages
 from penstock.recall.stems import index_passage
 from penstock.recall.tools import TOOL_NAMES
 from penstock.stores.compactions import read_pieces
 from penstock.stores.encoding import unpack
-from penstock.stores.index import add_blocks, drop_old_blocks, empty_index, find_next_number, pack_blocks
+from penstock.stores.index import (
+    add_blocks,
+    drop_old_blocks,
+    empty_index,
+    find_next_number,
+    find_purge,
+    join_blocks,
+    pack_blocks,
+    prepare_join,
+)
 from penstock.stores.rows import cut_batches, require_row
 from penstock.stores.schema import MESSAGE, RESULT, SUMMARY
 from penstock.writing.stubs import arguments_of
@@ -45,11 +64,12 @@ if TYPE_CHECKING:
 
     from penstock.recall.embedding import Embedder
     from penstock.recall.passages import Passage
-    from penstock.stores.database import Row, Transaction
+    from penstock.stores.database import Database, Row, Transaction
     from penstock.stores.index import PackedBlock
     from penstock.writing.reading import Speaker
 
 __all__ = [
+    "IndexKeeper",
     "IndexSlice",
     "PassageSource",
     "VectorSlice",
@@ -67,6 +87,13 @@ __all__ = [
     "renew_index",
 ]
 
+_MUCH = 8_000  # passages: the room that they had is worth having back at once
+_WRITTEN = 200  # messages that wait before a thread indexes them beside
+_BESIDE_AT_ONCE = 64  # sources of a slice that is indexed beside: others share the processor
+_REST = 1.0  # times as long as a slice took, the thread leaves the processor and the store to others
+_LONGEST_REST = 0.5  # seconds
+_CATCH_UP_SECONDS = 0.5
+_NEEDED_AT_ONCE = 32  # sources of a slice that a search waits for
 _AT_ONCE = 256  # sources, and fewer where they are long
 _READ_AT_ONCE = 16
 _ENOUGH = 8_000  # passages
@@ -93,8 +120,184 @@ _OWNERS = {
 }
 
 
+class IndexKeeper:
+    """Indexes what was written to a database. It can be shared between threads."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lock = threading.Lock()
+        self._slicing = threading.Lock()  # two threads would make the terms of the same slice
+        self._joining = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
+        self._written = 0
+
+    def index(self, limit: int | None = None, embedder: Embedder | None = None) -> int:
+        """Indexes the queue, or about `limit` sources of it; then indexes anew sources of an older version.
+
+        Returns how many sources that were. With an embedder they get vectors, too, and count once more for these.
+        """
+        self._require_version()
+        self.purge()
+        done = 0
+        while limit is None or done < limit:
+            some = self._index_slice(None)
+            if not some and embedder is not None:
+                some = self._embed_slice(embedder)
+            if not some:
+                break
+            done += some
+        return done
+
+    def catch_up(self, conversation: int | None, embedder: Embedder | None = None) -> None:
+        """Indexes, within a moment, what a search needs: the given conversation first, then the rest.
+
+        Raises nothing if others keep the store busy: the indexed part can be searched.
+        """
+        until = time.monotonic() + _CATCH_UP_SECONDS
+        with suppress(StoreUnavailable):
+            self._require_version()
+            limit = None if conversation is None else _NEEDED_AT_ONCE
+            while self._index_slice(conversation, limit) and time.monotonic() < until:
+                if not self._count_waiting(conversation):
+                    break
+            while embedder is not None and time.monotonic() < until:
+                if not self._embed_slice(embedder):
+                    break
+        if self._count_waiting(None) >= _WRITTEN:
+            self._start()
+
+    def count_waiting(self, do: Transaction, embedder: Embedder | None = None) -> int:
+        """Returns how many sources are still to be indexed, and how many to be given vectors."""
+        return count_waiting(do) + (count_unembedded(do, embedder) if embedder is not None else 0)
+
+    def purge(self) -> None:
+        """Takes deleted passages out of their blocks, some pages at a time."""
+        while True:
+            with self._database.reading() as do:
+                purge = find_purge(do)
+            if purge is None:
+                return
+            goes_on = True
+            while goes_on:
+                with self._holding() as do:
+                    goes_on = purge.rewrite_some(do)
+
+    def note_written(self, count: int) -> None:
+        """Counts written messages; when many wait, a thread begins to index them."""
+        self._written += count
+        if self._written >= _WRITTEN:
+            self._written = 0
+            self._start()
+
+    def stop(self) -> None:
+        """Ends the thread, if there is one, after its present slice."""
+        self._stopped.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    # One slice.
+
+    def _index_slice(self, conversation: int | None, limit: int | None = None) -> int:
+        """Indexes one slice, and returns how many sources it had. A slice that others indexed meanwhile is made again."""
+        while True:
+            with self._slicing:
+                with self._database.reading() as do:
+                    ready = prepare_slice(do, conversation, limit)
+                if ready is None:
+                    return 0
+                with self._holding() as do:
+                    done = add_slice(do, ready)
+            if done:
+                if self._joining.acquire(blocking=False):
+                    try:
+                        self._join_blocks()
+                    finally:
+                        self._joining.release()
+                return done
+
+    def _join_blocks(self) -> None:
+        anew = 0
+        while True:
+            with self._database.reading() as do:
+                join = prepare_join(do)
+            if join is None:
+                break
+            with self._holding() as do:
+                anew += join_blocks(do, join)
+        if anew >= _MUCH:
+            # What was indexed stays so where this fails, and the server does it later by itself.
+            with suppress(StoreUnavailable):
+                self._database.reclaim()
+
+    def _embed_slice(self, embedder: Embedder) -> int:
+        while True:
+            with self._database.reading() as do:
+                ready = prepare_vectors(do, embedder)
+            if ready is None:
+                return 0
+            with self._holding() as do:
+                done = add_vectors(do, ready)
+            if done:
+                return done
+
+    def _require_version(self) -> None:
+        with self._database.reading() as do:
+            if is_current(do):
+                return
+        with self._holding() as do:
+            renew_index(do)
+
+    def _count_waiting(self, conversation: int | None) -> int:
+        with self._database.reading() as do:
+            return count_waiting(do, conversation)
+
+    @contextmanager
+    def _holding(self) -> Iterator[Transaction]:
+        """Opens a transaction that writes to the index, and keeps others from doing so meanwhile."""
+        with self._database.writing() as do:
+            for statement in self._database.words.hold_index:
+                do.run(statement)
+            yield do
+
+    # The thread beside the writers.
+
+    def _start(self) -> None:
+        if not self._database.is_shared:
+            return
+        with self._lock:
+            if self._stopped.is_set() or (self._thread is not None and self._thread.is_alive()):
+                return
+            self._thread = threading.Thread(target=self._work, name="penstock-index", daemon=True)
+            _running.add(self)
+            self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            self._require_version()
+            self.purge()
+            while not self._stopped.is_set():
+                start = time.monotonic()
+                if not self._index_slice(None, _BESIDE_AT_ONCE):
+                    return
+                self._stopped.wait(min(_REST * (time.monotonic() - start), _LONGEST_REST))
+        except StoreError as error:  # the next append or search goes on from here
+            log.info("indexing beside was broken off: %s", error)
+
+
+_running: WeakSet[IndexKeeper] = WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """Ends all threads before the interpreter exits."""
+    for keeper in list(_running):
+        keeper.stop()
+
+
 class PassageSource(msgspec.Struct, frozen=True, gc=False):
-    """By its kind and key, with the key of a conversation that it belongs to."""
+    """The kind and the key of a source, with the key of a conversation that it belongs to."""
 
     kind: int
     key: int
@@ -117,7 +320,7 @@ class IndexSlice(msgspec.Struct, frozen=True):
 
 
 class Within:
-    """Terms by which a part of all passages is searched. No text has one like them: this mark is in no term."""
+    """Terms that narrow a search to a part of all passages. No text has such terms, because of the mark that begins them."""
 
     @staticmethod
     def conversation(key: int) -> str:
@@ -146,13 +349,13 @@ class Within:
 
 
 def is_damaged(do: Transaction) -> bool:
-    """Returns whether the index was found to be damaged, and waits to be made from nothing."""
+    """Returns True if the index was found to be damaged, and waits to be made from scratch."""
     row = do.one("SELECT version FROM index_version")
     return row is not None and row[0] == _DAMAGED
 
 
 def is_current(do: Transaction) -> bool:
-    """Returns whether the index is made in the way of this version, or is on the way there."""
+    """Returns True if the index is of this version, or on the way there."""
     row = do.one("SELECT version FROM index_version")
     return row is not None and int(row[0]) >= INDEX_VERSION
 
@@ -186,7 +389,7 @@ def renew_index(do: Transaction) -> None:
 def prepare_slice(
     do: Transaction, conversation: int | None = None, limit: int | None = None
 ) -> IndexSlice | None:
-    """Returns what has waited longest, or is to be made anew, with its terms; None where there is nothing.
+    """Returns what has waited longest, or is to be made anew, with its terms; None if there is nothing.
 
     With a conversation, what it brought comes first.
     """
@@ -204,7 +407,7 @@ def prepare_slice(
 
 
 def add_slice(do: Transaction, ready: IndexSlice) -> int:
-    """Writes a slice, and returns how many sources it had; 0 where these have changed since, and nothing was written.
+    """Writes a slice, and returns how many sources it had; 0 if these have changed since, and nothing was written.
 
     No other process may change the index meanwhile.
     """
@@ -379,15 +582,15 @@ class VectorSlice(msgspec.Struct, frozen=True):
     sources: int
 
 
-def prepare_vectors(do: Transaction, embedder: Embedder, limit: int = _AT_ONCE) -> VectorSlice | None:
-    """Returns the vectors of the next passages that have none; None where all have."""
+def prepare_vectors(do: Transaction, embedder: Embedder) -> VectorSlice | None:
+    """Returns the vectors of the next passages that have none; None if all have."""
     start = _find_start(do, embedder)
     # A conversation that is gone may have left messages that others share.
     rows = do.rows(
         "SELECT x.kind, x.source, coalesce((SELECT c.key FROM conversations c WHERE c.key = x.conversation), "
         "(SELECT min(e.conversation) FROM entries e WHERE x.kind = 0 AND e.message = x.source), 0), x.first, x.passages "
         "FROM indexed x WHERE x.first >= ? AND x.passages > 0 ORDER BY x.first LIMIT ?",
-        *(start, limit),
+        *(start, _AT_ONCE),
     )
     if not rows:
         return None
@@ -396,7 +599,7 @@ def prepare_vectors(do: Transaction, embedder: Embedder, limit: int = _AT_ONCE) 
 
 
 def add_vectors(do: Transaction, ready: VectorSlice) -> int:
-    """Writes vectors, and returns of how many sources; 0 where others were quicker.
+    """Writes vectors, and returns of how many sources; 0 if others were quicker.
 
     Vectors of another model are removed. No other process may change the index meanwhile.
     """

@@ -20,7 +20,7 @@ from penstock.stores.encoding import (
 from penstock.stores.rows import (
     cut_batches,
     defer_conversation,
-    find_conversation,
+    find_conversation_key,
     find_session,
     find_stretches,
     limit_to_owner,
@@ -89,11 +89,11 @@ def find_result(do: Transaction, result_id: str, session_id: str | None) -> Stor
 
 
 def _is_in_log(do: Transaction, session_id: str, home: int, message: int | None) -> bool:
-    """Returns whether a result belongs to a session's log.
+    """Returns True if a result belongs to a session's log.
 
-    It does where the session is one of its conversation, or where the log has the message of the result.
+    It does if the session is one of its conversation, or if the log has the message of the result.
     """
-    conversation, _ = find_conversation(do, session_id)
+    conversation, _ = find_conversation_key(do, session_id)
     if conversation == home:
         return True
     return message is not None and any(
@@ -212,7 +212,7 @@ def _read_usage_of_all(do: Transaction, since: float, select: str = _USAGE) -> I
 def keep_note(
     do: Transaction, name: str, key: str, value: bytes, words: SqlSpelling, session_id: str | None = None
 ) -> None:
-    """Keeps something small by name and key, but for a note on a session that is not there any more."""
+    """Keeps something small by name and key, except for a note on a session that no longer exists."""
     how = "ON CONFLICT (name, key) DO UPDATE SET value = excluded.value"
     _defer_note(do, (name, key, value), how, words, session_id)
 

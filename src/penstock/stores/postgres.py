@@ -1,7 +1,7 @@
 """PostgreSQL behind the store, by psycopg and a pool of connections.
 
-Writers of one conversation take their turn by locks on its rows. A connection that was lost is replaced: what
-was under way fails with StoreUnavailable, what comes after it works again as soon as the server does.
+Writers of one conversation take turns by locks on its rows. A lost connection is replaced: operations
+under way fail with StoreUnavailable, later ones work again as soon as the server does.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import selectors
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
@@ -138,7 +138,7 @@ class PostgresDatabase:
 
     @property
     def is_shared(self) -> bool:
-        """Returns whether several transactions can be under way at once: always."""
+        """Returns True: several transactions can always be under way at once."""
         return True
 
     @contextmanager
@@ -181,35 +181,29 @@ class PostgresDatabase:
             try:
                 yield transaction
                 transaction.end()
-            except BaseException:
-                if transaction.connection is not None and not transaction.connection.closed:
-                    transaction.connection.rollback()
-                raise
             finally:
                 if transaction.connection is not None:
-                    self._put(transaction.connection)
+                    self._give_back(transaction.connection)
 
     def begin(
         self, begin: str, statements: Sequence[_Statement], *, ends: bool, again: bool = True
     ) -> _Connection:
-        """Begins a transaction together with its first statements, and its end where it `ends` with them: one round trip.
+        """Begins a transaction together with its first statements, and its end if it `ends` with them: one round trip.
 
         A connection that was lost while it was idle is replaced unseen, unless something may have been committed over it.
         """
         connection = self._pool.getconn()
-        try:
-            _send(connection, statements, begin, ends=ends)
-        except psycopg.OperationalError:
-            in_doubt = ends and begin is _WRITE
-            if in_doubt or not (connection.closed and again):
-                self._give_back(connection)
-                raise
-            self._put(connection)
-        except BaseException:
-            self._give_back(connection)
-            raise
-        else:
-            return connection
+        with ExitStack() as unless_begun:
+            unless_begun.callback(self._give_back, connection)
+            try:
+                _send(connection, statements, begin, ends=ends)
+            except psycopg.OperationalError:
+                in_doubt = ends and begin is _WRITE
+                if in_doubt or not (connection.closed and again):
+                    raise
+            else:
+                unless_begun.pop_all()
+                return connection
         self._pool.check()  # the others were lost with it
         return self.begin(begin, statements, ends=ends, again=False)
 
@@ -367,7 +361,7 @@ class _Statement:
         self._touched = max(0, cursor.rowcount)
 
     def rows(self) -> list[Row]:
-        """Returns the rows; sends the statement, with all that wait, where that was not done."""
+        """Returns the rows; first sends the statement, with all that wait, if that was not done."""
         if self._found is None:
             self._transaction.send()
         return self._found or []
@@ -416,9 +410,9 @@ def _translate(statement: str) -> bytes:
 
 
 def _split_password(url: str) -> tuple[str, tuple[str, ...]]:
-    """Returns the address without its password, and what must not be shown, longest first.
+    """Returns the address without its password, and the texts that must not be shown, longest first.
 
-    Raises ValueError where the two cannot be told apart: a password with a `/` or `?` that is not escaped.
+    Raises ValueError if the two cannot be separated: a password with a `/` or `?` that is not escaped.
     """
     parts = urlsplit(url)
     if "@" in parts.path + parts.query + parts.fragment:

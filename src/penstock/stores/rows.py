@@ -1,4 +1,4 @@
-"""Rows and the values they stand for: the statements that several operations of a store share."""
+"""Rows and their values: the statements that several operations of a store share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
     "cut_batches",
     "defer_conversation",
     "defer_session",
-    "find_conversation",
+    "find_conversation_key",
     "find_id_at_end",
     "find_last_session",
     "find_log",
@@ -81,7 +81,7 @@ def read_session(do: Transaction, session_id: str, found: PendingRows) -> tuple[
     return build_session(row), row[0], row[11]
 
 
-def find_conversation(do: Transaction, session_id: str, hold: str = "") -> tuple[int, str]:
+def find_conversation_key(do: Transaction, session_id: str, hold: str = "") -> tuple[int, str]:
     """Returns the key of the session's conversation and its owner, as `find_session` does and at a fraction of its cost."""
     return read_conversation(do, session_id, defer_conversation(do, session_id, hold))
 
@@ -94,7 +94,7 @@ def defer_conversation(do: Transaction, session_id: str, hold: str = "") -> Pend
 
 
 def read_conversation(do: Transaction, session_id: str, found: PendingRows) -> tuple[int, str]:
-    """Returns what `find_conversation` returns. Raises UnknownSession as it does."""
+    """Returns what `find_conversation_key` returns. Raises UnknownSession as it does."""
     row = found.one()
     if row is None or do.owner not in (None, row[1]):
         raise _unknown_session(session_id)
@@ -102,7 +102,7 @@ def read_conversation(do: Transaction, session_id: str, found: PendingRows) -> t
 
 
 def _spell_id(session_id: str) -> str:
-    """Returns the id, or an empty one, which no session has, for what no database would take."""
+    """Returns the id; an empty one, which no session has, for an id that no database would take."""
     return session_id if is_storable(session_id) else ""
 
 
@@ -113,7 +113,7 @@ def _unknown_session(session_id: str) -> UnknownSession:
 def select_conversation(do: Transaction, session_id: str) -> tuple[str, tuple[str, ...]]:
     """Returns a subquery for the key of a session's conversation, and its values: for statements that do not wait for it.
 
-    It finds nothing for a session that is not there, or is another owner's.
+    It finds nothing for a session that does not exist or belongs to another owner.
     """
     owned, owner = limit_to_owner(do, "s.owner")
     return f"(SELECT s.conversation FROM sessions s WHERE {owned}s.id = ?)", (*owner, _spell_id(session_id))
@@ -122,7 +122,7 @@ def select_conversation(do: Transaction, session_id: str) -> tuple[str, tuple[st
 def limit_to_owner(do: Transaction, column: str) -> tuple[str, tuple[str, ...]]:
     """Returns a condition, ending in AND, that only rows of the asking owner meet, and its value.
 
-    Both are empty where everybody's may be seen.
+    Both are empty if the rows of all owners may be seen.
     """
     return ("", ()) if do.owner is None else (f"{column} = ? AND ", (do.owner,))
 
@@ -145,7 +145,7 @@ def build_session(row: Row) -> SessionRow:
 
 
 def find_last_session(do: Transaction, conversation: int) -> Row:
-    """Returns the row of the session that a conversation goes on in.
+    """Returns the row of the session in which a conversation continues.
 
     A compaction always continues the last one.
     """
@@ -219,7 +219,7 @@ def build_standing(row: Row | None) -> Standing:
 
 
 def find_log(do: Transaction, session_id: str) -> tuple[LogTip, list[tuple[int, int, int]]]:
-    """Returns the end of a session's log, and its stretches as `find_stretches` does: in one round trip, but for branches.
+    """Returns the end of a session's log, and its stretches as `find_stretches` does: in one round trip, except for branches.
 
     Raises UnknownSession.
     """
@@ -298,7 +298,7 @@ def sum_tokens(do: Transaction, conversation: int, start: int = 0, stop: int = 1
 
 
 def make_fingerprint(raw: bytes) -> bytes:
-    """Returns 16 bytes that tell exact bytes from others."""
+    """Returns 16 bytes that distinguish these exact bytes from others."""
     return hashlib.blake2b(raw, digest_size=16).digest()
 
 
@@ -309,7 +309,7 @@ def cut_batches(values: Sequence[_T], size: int = 500) -> Iterator[Sequence[_T]]
 
 
 def require_row(row: Row | None) -> Any:
-    """Returns the row, which must be there: another answer means that the store is damaged."""
+    """Returns the row. It must exist: otherwise the store is damaged."""
     if row is None:
         raise StoreError("the store lacks a row that another one refers to; run `penstock doctor`")
     return row

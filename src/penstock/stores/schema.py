@@ -44,7 +44,7 @@ CREATE TABLE messages (
 
 CREATE TABLE entries (
   conversation BIGINT NOT NULL, position BIGINT NOT NULL, message BIGINT NOT NULL, tokens BIGINT NOT NULL,
-  created {real} NOT NULL, PRIMARY KEY (conversation, position));
+  created {real} NOT NULL, PRIMARY KEY (conversation, position)){clustered};
 CREATE INDEX entries_of_message ON entries (message);
 
 -- One compaction over each view: the second of two that were made of the same one is refused.
@@ -99,7 +99,7 @@ CREATE INDEX indexed_of_conversation ON indexed (conversation);
 
 -- Sources that are still to be indexed. Triggers write to it, and remove deleted sources from the index.
 CREATE TABLE unindexed (
-  kind BIGINT NOT NULL, source BIGINT NOT NULL, conversation BIGINT NOT NULL, PRIMARY KEY (kind, source));
+  kind BIGINT NOT NULL, source BIGINT NOT NULL, conversation BIGINT NOT NULL, PRIMARY KEY (kind, source)){clustered};
 CREATE TABLE index_version (version BIGINT NOT NULL);
 
 -- Which passages hold which terms: blocks of passages with neighbouring numbers, from `first` on, and their pages, each at
@@ -224,7 +224,7 @@ def migrate(database: Database) -> None:
 
 
 def version_of(do: Transaction, words: SqlSpelling) -> int:
-    """Returns the version of the schema, 0 where there is none yet."""
+    """Returns the version of the schema, 0 if there is none yet."""
     if do.one(words.find_table, "penstock_schema") is None:
         return 0
     row = do.one("SELECT max(version) FROM penstock_schema")
@@ -246,6 +246,7 @@ def _take_step(do: Transaction, version: int, step: str, database: Database) -> 
         blob=words.blob,
         real=words.real,
         name=words.name,
+        clustered=words.clustered,
         triggers=_triggers(words),
         entity_triggers=words.trigger.format(
             name="messages_from_sightings",

@@ -1,8 +1,8 @@
 """Search in a store: terms → passages by the index → ranked findings.
 
-The index says which passages hold a term; which of them are worth looking at is decided by how rare the terms
-are, what they say to the query by `penstock.recall`, the same as in memory. Of a term that stands in very
-many passages only the newest are taken, and those that hold another such term too; how rare it is, is then
+The index says which passages hold a term. Which of them are worth examining depends on how rare the terms
+are; `penstock.recall` says how related they are to the query, the same as in memory. Of a term in very
+many passages only the newest are taken, and those that hold another such term too; its rarity is then
 estimated.
 """
 
@@ -103,7 +103,7 @@ class SearchFilter(msgspec.Struct, frozen=True):
         return tuple(groups)
 
     def names_file(self, text: str) -> bool:
-        """Returns whether a text names the file by a path that ends as this one does."""
+        """Returns True if a text names the file by a path with the same end."""
         path = self.path.casefold().replace("\\", "/").strip("/")
         found = re.search(rf"(?<![\w.-]){re.escape(path)}(?!\w)", text.casefold().replace("\\", "/"))
         return found is not None
@@ -112,7 +112,7 @@ class SearchFilter(msgspec.Struct, frozen=True):
 class SearchQuery(msgspec.Struct, frozen=True):
     """A search: its text, its scope, the redactor of quoted text, and the embedder, if any.
 
-    Without a scope everything is searched; `within` leaves out what was not asked for.
+    Without a scope, everything is searched; `within` narrows the search.
     """
 
     text: str
@@ -133,7 +133,7 @@ class _Spot(msgspec.Struct, frozen=True, gc=False):
 
 
 def count_lacking(do: Transaction, scope: SearchScope | None) -> int:
-    """Returns how many messages, summaries and results wait to be indexed that the search could find.
+    """Returns how many messages, summaries and results that the search could find are not indexed yet.
 
     Messages that stand whole in the view need not be indexed: the asker sees them.
     """
@@ -151,8 +151,8 @@ def count_lacking(do: Transaction, scope: SearchScope | None) -> int:
     lacking = sum(kind != SUMMARY or source not in scope.hidden_summaries for kind, source in others)
     if waiting <= _MOST_WAITING:  # the limit has a planner begin with what waits, however long the log is
         places = do.rows(
-            "SELECT e.conversation, e.position FROM (SELECT source FROM unindexed WHERE kind = 0 LIMIT ?) u "
-            f"JOIN entries e ON e.message = u.source WHERE e.conversation IN ({marks})",
+            "SELECT e.conversation, e.position FROM (SELECT source FROM unindexed WHERE kind = 0 LIMIT ?) waiting "
+            f"JOIN entries e ON e.message = waiting.source WHERE e.conversation IN ({marks})",
             *(_MOST_WAITING, *keys),
         )
     else:
@@ -168,7 +168,7 @@ def count_lacking(do: Transaction, scope: SearchScope | None) -> int:
 
 
 def search(do: Transaction, asked: SearchQuery) -> list[Finding]:
-    """Returns the best findings, of everything that may be seen or of one conversation."""
+    """Returns the best findings, in one conversation or in everything that may be seen."""
     text, wish, scope = asked.text, asked.wish, asked.scope
     vectors = _read_findable_vectors(do, asked)
     lookup = _Lookup(do, scope, asked.within)
@@ -212,7 +212,7 @@ def search(do: Transaction, asked: SearchQuery) -> list[Finding]:
 
 
 def _find_since(do: Transaction, numbers: NDArray[np.int64], since: float) -> NDArray[np.bool_]:
-    """Returns which of the passages are of messages that were logged at that time or later, or of no log."""
+    """Returns which of the passages belong to messages that were logged at that time or later, or to no log."""
     kept = np.zeros(len(numbers), np.bool_)
     for start in range(0, len(numbers), _FILTERED_AT_ONCE):
         some = numbers[start : start + _FILTERED_AT_ONCE].tolist()
@@ -273,7 +273,7 @@ class _Lookup:
         return max(_COUNTED, int(share * self._highest))
 
     def keep_within(self, numbers: Sequence[int]) -> list[int]:
-        """Returns those of the passages that the filters leave: what stands beside a passage may be another's."""
+        """Returns the passages that pass the filters: a neighbour of one that does may not."""
         if not self._filters:
             return list(numbers)
         kept = set(numbers)
@@ -289,7 +289,7 @@ class _Lookup:
     def find_passages(
         self, query: Query, statistics: Statistics
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Returns the numbers of passages that hold the strongest terms, and what these weigh together in each."""
+        """Returns the numbers of passages that hold the strongest terms, and the weight of these terms in each."""
         terms = choose_terms(query, statistics)
         weights = np.array([query.weights[term] * statistics.rarity(term) for term in terms])
         found = [self._look.find_newest(PassageTerms((term,), self._within), _TAKEN) for term in terms]
@@ -308,7 +308,7 @@ class _Lookup:
 def _find_bringers(do: Transaction, conversation: int) -> list[tuple[int, int]]:
     """Returns the conversations that brought the passages of one, and how many passages each.
 
-    They are the conversation itself, and those that had one of its messages before it.
+    They are the conversation itself, and those that had one of its messages earlier.
     """
     bringers = {conversation: _count_passages(do, conversation)}
     for part, low, high in find_stretches(do, conversation):
@@ -408,7 +408,7 @@ def _find_hidden(do: Transaction, numbers: NDArray[np.int64], scope: SearchScope
 
 
 def find_shown_summaries(do: Transaction, conversation: int) -> frozenset[int]:
-    """Returns the compaction whose summary stands in the view: what it says need not be found."""
+    """Returns the compaction whose summary stands in the view and therefore need not be found."""
     row = do.one("SELECT view FROM conversations WHERE key = ?", conversation)
     return frozenset((row[0],)) if row is not None and row[0] else frozenset()
 
@@ -434,7 +434,7 @@ def _find_sources(do: Transaction, numbers: Sequence[int]) -> dict[int, tuple[Pa
 def _drop_foreign(
     do: Transaction, sources: dict[int, tuple[PassageSource, int]]
 ) -> dict[int, tuple[PassageSource, int]]:
-    """Returns the passages without those of other owners: the terms of two may have the same place in the index."""
+    """Returns the passages without those of other owners: terms of two owners may have the same place in the index."""
     if do.owner is None:
         return sources
     owners = find_owners(do, [source for source, _ in sources.values()])
@@ -448,7 +448,7 @@ def _key(source: PassageSource) -> tuple[int, int]:
 def _find_spots(
     do: Transaction, sources: Sequence[PassageSource], scope: SearchScope | None
 ) -> dict[PassageSource, _Spot]:
-    """Returns where each source stands, in the conversation that is searched or in any."""
+    """Returns where each source stands, in the searched conversation or in any."""
     found: dict[PassageSource, _Spot] = {}
     messages = {source.key: source for source in sources if source.kind == MESSAGE}
     parts = find_stretches(do, scope.conversation) if scope is not None else []
@@ -479,7 +479,7 @@ def _find_spots(
 
 
 def _find_spot_of_summary(do: Transaction, source: PassageSource) -> _Spot | None:
-    """Returns the spot behind the messages that the summary was made of."""
+    """Returns the spot after the messages that the summary was made of."""
     row = do.one("SELECT length - 1, created FROM compactions WHERE key = ?", source.key)
     return None if row is None else _Spot(source.conversation, row[0], row[0], row[1])
 
@@ -487,7 +487,7 @@ def _find_spot_of_summary(do: Transaction, source: PassageSource) -> _Spot | Non
 def _find_spot_of_result(
     do: Transaction, source: PassageSource, scope: SearchScope | None, parts: Sequence[tuple[int, int, int]]
 ) -> _Spot | None:
-    """Returns the spot of the message that stands for the result, where the log that is searched has it or shares it."""
+    """Returns the spot of the message that stands for the result, if the searched log has it or shares it."""
     row = do.one(
         "SELECT s.conversation, r.message, r.created FROM results r JOIN sessions s ON s.key = r.session WHERE r.key = ?",
         source.key,
@@ -507,10 +507,9 @@ def _find_spot_of_result(
 
 
 class _Table:
-    """Candidates under numbers that the ranking can count with, and the way back from these numbers.
+    """Candidates under numbers for the ranking to use, and the way back from these numbers.
 
-    Each conversation has a range of its own. A summary or a stored result stands in no log: it has one to
-    itself.
+    Each conversation has a range of its own. A summary or a stored result stands in no log, and has a range to itself.
     """
 
     def __init__(
@@ -546,7 +545,7 @@ class _Table:
                 self.candidates[origin.passage] = Candidate(origin, passage.text, spot.at)
 
     def keep_candidates(self, numbers: Collection[int], is_meant: Callable[[str], bool]) -> None:
-        """Drops candidates but for passages with these numbers and those whose text is meant."""
+        """Drops all candidates except passages with these numbers and those whose text is meant."""
         self.candidates = {
             place: candidate
             for place, candidate in self.candidates.items()
@@ -591,10 +590,7 @@ class _Texts:
                 self._moved.add(source)
 
     def find_around(self, source: PassageSource, place: int) -> list[tuple[int, Passage]]:
-        """Returns the passage at a place, under 0.
-
-        Where redaction may have moved it, the one before it is there, too, under -1.
-        """
+        """Returns the passage at a place, under 0. If redaction may have moved it, the one before it comes, too, under -1."""
         passages = self._passages.get(source, ())
         steps = (-1, 0) if source in self._moved else (0,)
         return [(step, passages[place + step]) for step in steps if 0 <= place + step < len(passages)]

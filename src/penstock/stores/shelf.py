@@ -27,11 +27,11 @@ class Shelf(Protocol):
         """Returns what was put under the key, or None."""
 
     def put(self, key: str, value: bytes) -> None:
-        """Keeps the value, in place of what was there."""
+        """Keeps the value, replacing an earlier one."""
 
 
 class MemoryShelf:
-    """A shelf that goes with the process. With `most`, it keeps only the newest so many."""
+    """A shelf that lives as long as the process. With `most`, it keeps only the newest ones."""
 
     def __init__(self, most: int | None = None) -> None:
         self._kept: dict[str, bytes] = {}
@@ -42,7 +42,7 @@ class MemoryShelf:
         return self._kept.get(key)
 
     def put(self, key: str, value: bytes) -> None:
-        """Keeps the value; the oldest goes where there are too many."""
+        """Keeps the value; drops the oldest if there are too many."""
         self._kept[key] = value
         if self._most is not None and len(self._kept) > self._most:
             del self._kept[next(iter(self._kept))]

@@ -6,9 +6,10 @@ returns. Each transaction has a connection to itself; a database in memory has o
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -66,6 +67,7 @@ class SqliteDatabase:
         hold_schema="",
         find_table="SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?",
         find_stranger="SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name LIMIT 1",
+        clustered=" WITHOUT ROWID",
         trigger="CREATE TRIGGER {name} AFTER {event} ON {table} BEGIN {body} END;\n",
     )
 
@@ -82,6 +84,7 @@ class SqliteDatabase:
             _make_private(path)
         with self._map_errors():
             self._idle.append(self._connect())
+        self._file = self._identify_file()
 
     @property
     def url(self) -> str:
@@ -90,14 +93,13 @@ class SqliteDatabase:
 
     @property
     def is_shared(self) -> bool:
-        """Returns whether several transactions can be under way at once: not in memory."""
+        """Returns True if several transactions can be under way at once: not in memory."""
         return self._path is not None
 
     @contextmanager
     def reading(self) -> Iterator[SqliteTransaction]:
         """Opens a transaction that only reads."""
-        with self._transaction("BEGIN") as transaction:
-            yield transaction
+        yield from self._run("BEGIN")
 
     @contextmanager
     def writing(self) -> Iterator[SqliteTransaction]:
@@ -106,19 +108,33 @@ class SqliteDatabase:
         Writers of this process wait for each other here: SQLite would have them sleep and look again, for up to a
         tenth of a second at a time.
         """
-        with self._map_errors():
-            if self.is_shared and not self._written.acquire(timeout=self._wait_seconds):
-                raise apsw.BusyError("another transaction of this process is still writing")
+        if self.is_shared and not self._written.acquire(timeout=self._wait_seconds):
+            error = apsw.BusyError("another transaction of this process is still writing")
+            raise _as_store_error(error, self.url) from error
         try:
-            with self._transaction("BEGIN IMMEDIATE") as transaction:
-                yield transaction
+            if (
+                self._identify_file() != self._file
+            ):  # SQLite would go on with one that nobody can open any more
+                raise StoreUnavailable(
+                    f"{self.url} is not the file any more that was opened: it was moved, deleted or replaced; put it back, or "
+                    "start the program again"
+                )
+            yield from self._run("BEGIN IMMEDIATE")
         finally:
             if self.is_shared:
                 self._written.release()
 
+    def _identify_file(self) -> tuple[int, int] | None:
+        """Returns what tells the file from all others; None where there is none."""
+        try:
+            found = os.stat(self._path) if self._path is not None else None  # noqa: PTH116 - half the time of Path.stat
+        except OSError:
+            return None
+        return None if found is None else (found.st_dev, found.st_ino)
+
     def scrub(self) -> bool:
-        """Rids the write-ahead log of what was deleted; freed pages are overwritten as they come."""
-        with self._map_errors(), self._hold() as connection:
+        """Rids the write-ahead log of deleted data; freed pages are overwritten as they come."""
+        with self._hold() as connection:
             busy = next(iter(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")))[0]
         self._unscrubbed = bool(busy)
         return not busy
@@ -128,7 +144,7 @@ class SqliteDatabase:
 
     def find_damage(self) -> list[str]:
         """Returns what SQLite's own check finds."""
-        with self._map_errors(), self._hold() as connection:
+        with self._hold() as connection:
             try:
                 found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
             except apsw.CorruptError as error:  # so damaged that the check itself fails
@@ -145,33 +161,46 @@ class SqliteDatabase:
                 connection.close()
             self._idle.clear()
 
-    @contextmanager
-    def _transaction(self, begin: str) -> Iterator[SqliteTransaction]:
-        with self._map_errors(), self._hold() as connection:
-            connection.execute(begin)
+    def _run(self, begin: str) -> Iterator[SqliteTransaction]:
+        """Yields a transaction, which is committed if nothing raises.
+
+        One generator does everything that has to be undone: every append goes through here, and each further context costs more
+        than a statement.
+        """
+        try:
+            connection = self._borrow()
             try:
-                yield SqliteTransaction(connection)
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+                connection.execute(begin)
+                try:
+                    yield SqliteTransaction(connection)
+                    connection.execute("COMMIT")
+                finally:  # what is not committed by now is broken off, whatever ended it
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+            finally:
+                self._give_back(connection)
+        except apsw.Error as error:
+            raise _as_store_error(error, self.url) from error
 
     @contextmanager
     def _hold(self) -> Iterator[apsw.Connection]:
-        """Holds a connection for one user at a time. There is only one to a database in memory."""
-        if self._path is None:
-            with self._in_memory:
-                self._require_open()
-                yield self._idle[0]
-            return
-        connection = self._take()
-        try:
-            yield connection
-        finally:
-            self._give_back(connection)
+        """Holds a connection for one user at a time."""
+        with self._map_errors():
+            connection = self._borrow()
+            try:
+                yield connection
+            finally:
+                self._give_back(connection)
 
-    def _take(self) -> apsw.Connection:
+    def _borrow(self) -> apsw.Connection:
+        """Returns a connection for one user at a time. There is only one to a database in memory, which is waited for."""
+        if self._path is None:
+            self._in_memory.acquire()
+            with ExitStack() as undo:
+                undo.callback(self._in_memory.release)
+                self._require_open()
+                undo.pop_all()
+            return self._idle[0]
         with self._lock:
             self._require_open()
             if self._idle:
@@ -183,6 +212,9 @@ class SqliteDatabase:
             raise StoreError(f"{self.url} is closed; open it again")
 
     def _give_back(self, connection: apsw.Connection) -> None:
+        if self._path is None:
+            self._in_memory.release()
+            return
         with self._lock:
             if self._closed or len(self._idle) >= _MOST_IDLE:
                 connection.close()
@@ -212,7 +244,7 @@ class SqliteDatabase:
         return connection
 
     def _is_foreign(self, connection: apsw.Connection) -> bool:
-        """Returns whether the file has tables, and none of them is ours."""
+        """Returns True if the file has tables, and none of them is ours."""
         words = self.words
         stranger = connection.execute(words.find_stranger).fetchone()
         ours = connection.execute(words.find_table, ("penstock_schema",)).fetchone()
@@ -281,7 +313,7 @@ class ReadRows(list["Row"]):
 
 
 def _make_private(path: Path) -> None:
-    """Makes the folder for us alone where it is not there, and the file for us alone from its first byte."""
+    """Creates the folder for us alone if it does not exist, and the file for us alone from its first byte."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():

@@ -1,6 +1,6 @@
 """The store of sessions, in portable SQL over any `Database`, and `open_store`.
 
-Calls are synchronous and each is one transaction, durable when it returns. Async code runs them in a thread.
+Calls are synchronous; each is one transaction and durable when it returns. Async code runs them in a thread.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from penstock.stores.conversations import (
 from penstock.stores.deletion import delete_conversations, delete_some_of_owner, expire_conversation, list_due
 from penstock.stores.encoding import is_storable, require_moment
 from penstock.stores.entities import add_sightings, count_unread, read_sightings
-from penstock.stores.index_keeper import IndexKeeper
+from penstock.stores.indexing import IndexKeeper
 from penstock.stores.keeping import (
     book_usage,
     change_note,
@@ -67,7 +67,7 @@ from penstock.stores.rows import (
     build_standing,
     defer_conversation,
     defer_session,
-    find_conversation,
+    find_conversation_key,
     read_conversation,
     read_ids,
     read_session,
@@ -134,9 +134,10 @@ _FILE = "sqlite:///"
 
 
 class Store:
-    """A place for sessions, in a database. Raises StoreError; where it raises, nothing was changed.
+    """Sessions in a database. Its methods raise StoreError; if one raises, it has changed nothing.
 
-    It sees the conversations of all owners, and what it creates has no owner: the store of one person. See `for_owner`.
+    This store sees the conversations of all owners and creates some without an owner, as for a single person. See
+    `for_owner`.
     """
 
     def __init__(self, database: Database) -> None:
@@ -152,12 +153,12 @@ class Store:
 
     @property
     def url(self) -> str:
-        """The address, without a password."""
+        """The address, without its password."""
         return self._database.url
 
     @property
     def database(self) -> Database:
-        """The database below, for code that has tables of its own beside the store's."""
+        """The underlying database, for code with tables of its own beside the store's."""
         return self._database
 
     def close(self) -> None:
@@ -168,9 +169,9 @@ class Store:
     def for_owner(self, owner: str) -> Store:
         """Returns this store as one owner sees it, over the same connections.
 
-        What it creates is the owner's. Sessions, hashes, results, usage, searches and deletions of others are not there for
-        it, and nothing that it does tells whether they are. An empty name means conversations without an owner. Notes, indexing and
-        checks concern the store as a whole.
+        Everything it creates belongs to the owner. It neither finds nor deletes anything of other owners (sessions, hashes,
+        results, usage), and nothing it does reveals whether they exist. An empty name means the conversations without an
+        owner. Notes, indexing and checks concern the store as a whole.
         """
         given: Any = owner
         if not isinstance(given, str) or not is_storable(given):
@@ -199,7 +200,7 @@ class Store:
             return create_conversation(do, session)
 
     def branch(self, session_id: str, length: int, new: NewSession) -> SessionRow:
-        """Creates a conversation that shares the first `length` messages of another one's log and goes its own way."""
+        """Creates a conversation that shares the first `length` messages of another one's log, and grows on its own."""
         with self._writing() as do:
             return branch_off(do, session_id, length, new, self._words.hold_session)
 
@@ -210,9 +211,9 @@ class Store:
         return read_session(do, session_id, session)[0]
 
     def tip(self, session_id: str) -> SessionRow:
-        """Returns the session that the conversation goes on in.
+        """Returns the session in which the conversation continues.
 
-        Continuations are followed, branches and sub-agents are not.
+        Follows continuations, but not branches or sub-agents.
         """
         with self._reading() as do:
             conversation, named = select_conversation(do, session_id)
@@ -221,43 +222,43 @@ class Store:
         return follow_continuations(read_session(do, session_id, session)[0], later.rows())
 
     def list_children(self, session_id: str) -> Sequence[SessionRow]:
-        """Returns sessions that continue this one, branched off or work for it, oldest first."""
+        """Returns the sessions that continue this one, branched off it or work for it, oldest first."""
         with self._reading() as do:
             return list_children(do, session_id)
 
     def list(
         self, *, limit: int = 50, offset: int = 0, after: tuple[float, str] | None = None
     ) -> Sequence[ConversationRow]:
-        """Returns conversations, the one that was used last first; sub-agents' are left out.
+        """Returns conversations, last used first; leaves out those of sub-agents.
 
-        `after` is `updated` and `id` of the last conversation that the caller has seen: a page that begins behind it misses
-        none that was not used meanwhile, and shows none twice.
+        `after` is the `updated` and `id` of the last conversation that the caller has seen. The page that follows it shows
+        none twice and misses none, except those used meanwhile.
         """
         with self._reading() as do:
             return list_conversations(do, limit, offset, after)
 
     def heads(self) -> dict[str, float]:
-        """Returns when each conversation was used last, by its id; sub-agents' are left out."""
+        """Returns the time of last use of each conversation, by id; leaves out those of sub-agents."""
         with self._reading() as do:
             return list_heads(do)
 
     def show(self, ids: Sequence[str]) -> Sequence[ConversationRow]:
-        """Returns the conversations with these ids as `list` does; those that are not there are left out."""
+        """Returns the conversations with these ids, as `list` does; skips ids that do not exist."""
         with self._reading() as do:
             return show_conversations(do, ids)
 
     def find(self, prefix: str, *, limit: int = 5) -> Sequence[SessionRow]:
-        """Returns the tips of up to `limit` conversations that have a session whose id begins so; sub-agents' are left out."""
+        """Returns the tips of up to `limit` conversations with a session id that has this prefix; no sub-agents'."""
         with self._reading() as do:
             return find_by_prefix(do, prefix, limit)
 
     def end(self, session_id: str, reason: str, at: float) -> None:
-        """Ends a session; one that has ended stays as it is."""
+        """Ends a session; does nothing to one that has ended."""
         with self._writing() as do:
             end_session(do, session_id, reason, at, self._words.hold_session)
 
     def update(self, session_id: str, *, title: str | None = None, model: str | None = None) -> None:
-        """Gives a session another title or model."""
+        """Changes the title or the model of a session."""
         with self._writing() as do:
             update_session(do, session_id, title, model, self._words.hold_session)
 
@@ -266,7 +267,7 @@ class Store:
     def append(self, session_id: str, messages: Sequence[NewMessage], after: str, at: float) -> AppendResult:
         """Appends to the log whose last message has the id `after`.
 
-        Raises StoreConflict where it has another.
+        Raises StoreConflict if the last message is another one.
         """
         require_moment(at)
         packed = pack_messages(messages, after)
@@ -285,17 +286,19 @@ class Store:
         delivery: Delivery | None = None,
         queued_upto: int | None = None,
     ) -> AppendResult:
-        """Appends as `append` does, and notes in the same transaction how the messages came.
+        """Appends as `append` does, and records the delivery of the messages in the same transaction.
 
-        `delivery` is that of the first one; messages that waited for the turn, up to the key `queued_upto`, wait no more.
-        Raises StoreConflict also where the same messages stand there already: they may be another's.
+        `delivery` is the delivery of the first message. Takes messages up to the key `queued_upto` off the queue for the
+        turn. Raises StoreConflict even if the same messages are in the log already: they may be another caller's.
         """
         require_moment(at)
         packed = pack_messages(messages, after)
         with self._writing() as do:
             done, conversation = append_messages(do, session_id, packed, at, self._words)
             if done.again:
-                raise StoreConflict("the same was said there by another; read what was added, then retry")
+                raise StoreConflict(
+                    "another process has said the same there; read what was added, then retry"
+                )
             if delivery is not None:
                 first = done.tip.length - len(messages)
                 keep_delivery(do, conversation, structs.replace(delivery, position=first), at)
@@ -309,7 +312,7 @@ class Store:
         return self.standing(session_id).tip
 
     def standing(self, session_id: str) -> Standing:
-        """Returns the end of the log and the compaction in force: where they are as before, so is the view."""
+        """Returns the end of the log and the compaction in force: if neither has changed, nor has the view."""
         with self._reading() as do:
             conversation, named = select_conversation(do, session_id)
             known = defer_conversation(do, session_id)
@@ -320,16 +323,16 @@ class Store:
         return build_standing(standing.one())
 
     def read(self, session_id: str, positions: Sequence[int]) -> Sequence[LogEntry]:
-        """Returns the messages at these positions, in their order.
+        """Returns the messages at these positions, in order.
 
-        Positions that are not there are left out.
+        Skips positions that do not exist.
         """
         with self._reading() as do:
             read = read_positions(do, session_id, positions)
         return read()
 
     def read_from(self, session_id: str, start: int, limit: int | None = None) -> Sequence[LogEntry]:
-        """Returns the messages from a position on."""
+        """Returns the messages from a position onwards."""
         with self._reading() as do:
             read = read_stretch(do, session_id, start, limit)
         return read()
@@ -340,21 +343,21 @@ class Store:
             return read_log_shape(do, session_id)
 
     def log_tokens(self, session_id: str) -> int:
-        """Returns what all messages of the log weigh."""
+        """Returns the tokens of all messages of the log together."""
         with self._reading() as do:
-            conversation, _ = find_conversation(do, session_id)
+            conversation, _ = find_conversation_key(do, session_id)
             return sum_tokens(do, conversation)
 
     def ids(self, session_id: str) -> Sequence[str]:
         """Returns the ids of all messages of the log."""
         with self._reading() as do:
-            conversation, _ = find_conversation(do, session_id)
+            conversation, _ = find_conversation_key(do, session_id)
             return read_ids(do, conversation)
 
     def find_known_prefix(self, ids: Sequence[str]) -> tuple[str, int] | None:
         """Returns the session whose log begins with the most of these ids, and how many.
 
-        Returns None where no log has the first.
+        Returns None if no log begins with the first.
         """
         with self._reading() as do:
             return find_longest_known(do, ids)
@@ -364,18 +367,18 @@ class Store:
     def commit(self, session_id: str, new: NewCompaction) -> CompactionRow:
         """Commits a compaction, ends its session and opens the continuation.
 
-        Raises StoreConflict where it is late.
+        Raises StoreConflict if another compaction was committed first.
         """
         with self._writing() as do:
             return commit_compaction(do, session_id, new, self._words)
 
     def compactions(self, session_id: str, *, undone: bool = False) -> Sequence[CompactionRow]:
-        """Returns the compactions that hold, oldest first; with `undone`, those that were taken back too."""
+        """Returns the compactions in force, oldest first; with `undone`, also those that were undone."""
         with self._reading() as do:
             return list_compactions(do, session_id, undone=undone)
 
     def newest_compaction(self, session_id: str) -> CompactionRow | None:
-        """Returns the compaction whose view is the present one, None for the bare log."""
+        """Returns the compaction that made the present view; None if the view is the bare log."""
         with self._reading() as do:
             read = find_newest_of(do, session_id)
         return read()
@@ -383,7 +386,7 @@ class Store:
     def facts(self, session_id: str) -> Sequence[FactRow]:
         """Returns the facts that compactions took from the ledger, in the order of their messages.
 
-        Facts of a compaction that was taken back are left out.
+        Leaves out facts of compactions that were undone.
         """
         with self._reading() as do:
             return list_facts(do, session_id)
@@ -394,9 +397,9 @@ class Store:
             return list_compacted(do)
 
     def undo(self, session_id: str, at: float, *, only: int | None = None) -> CompactionRow | None:
-        """Takes the newest compaction back: the view before it is the present one.
+        """Undoes the newest compaction, so that the view before it is the present one again.
 
-        Returns None where there is none, or, with `only`, where the newest is not the one with this key.
+        Returns None if there is none or, with `only`, if the newest one has another key.
         """
         require_moment(at)
         with self._writing() as do:
@@ -410,7 +413,7 @@ class Store:
     def pins(self, session_id: str) -> frozenset[int]:
         """Returns the positions of pinned messages."""
         with self._reading() as do:
-            conversation, _ = find_conversation(do, session_id)
+            conversation, _ = find_conversation_key(do, session_id)
             return frozenset(
                 row[0] for row in do.rows("SELECT position FROM pins WHERE conversation = ?", conversation)
             )
@@ -420,9 +423,9 @@ class Store:
     def open_turn(
         self, session_id: str, holder: str, now: float, until: float, delivery: str = ""
     ) -> OpenedTurn | None:
-        """Claims the turn of a conversation, as `claim_turn` does, and returns what a host has to know; None where another has it.
+        """Claims the turn of a conversation, as `claim_turn` does; returns what a host needs to know, or None if it is taken.
 
-        `delivery` is the name of the one that it is for.
+        `delivery` is the name of the delivery that the turn is for.
         """
         with self._writing() as do:
             read = open_turn(do, session_id, TurnClaim(holder, now, until), self._words, delivery)
@@ -431,107 +434,107 @@ class Store:
     def close_turn(
         self, session_id: str, holder: str, now: float, delivery: Delivery | None = None
     ) -> Standing | None:
-        """Ends a turn, and settles the delivery that it was for; returns where the conversation stands.
+        """Ends a turn and settles the delivery that it was for; returns the state of the conversation.
 
-        Returns None, with the turn kept and nothing settled, where messages wait that came while it lasted.
+        If messages have been queued during the turn, returns None, keeps the turn and settles nothing.
         """
         with self._writing() as do:
             read = close_turn(do, session_id, holder, now, delivery, self._words)
         return read()
 
     def claim_turn(self, session_id: str, holder: str, now: float, until: float) -> bool:
-        """Claims the turn of a conversation until a moment, or renews it; returns False where another has it.
+        """Claims or renews the turn of a conversation until the time `until`; returns False if another holder has it.
 
-        One that has run out is anybody's. The moments are the caller's: several machines should agree on the time.
+        Anyone may claim a turn that has run out. The times are the caller's: several machines should agree on the clock.
         """
         with self._writing() as do:
             read = claim_turn(do, session_id, TurnClaim(holder, now, until), self._words)
         return read()
 
     def find_turn(self, session_id: str, now: float) -> str:
-        """Returns the holder of a conversation's turn; empty where there is none."""
+        """Returns the holder of a conversation's turn; empty if nobody has it."""
         with self._reading() as do:
             return find_turn(do, session_id, now)
 
     def queue_message(
         self, session_id: str, raw: bytes, now: float, delivery: Delivery | None = None
     ) -> bool:
-        """Has a message wait for the turn that is under way; returns False, with nothing kept, where there is none."""
+        """Queues a message for the turn that is under way; returns False and stores nothing if there is none."""
         with self._writing() as do:
             return queue_message(do, session_id, raw, now, self._words, delivery)
 
-    def queued(self, session_id: str) -> Sequence[QueuedMessage]:
-        """Returns the messages that wait for a turn to take them (`append`), in their order."""
+    def queued_messages(self, session_id: str) -> Sequence[QueuedMessage]:
+        """Returns the messages that wait for a turn to take them (`deliver`), in order."""
         with self._reading() as do:
             return list_queued(do, session_id)
 
     def delivery(self, session_id: str, name: str) -> Delivery | None:
-        """Returns what is known of a delivery of the last day; None where there was none of that name."""
+        """Returns the record of a delivery of the last day; None if there was none of that name."""
         with self._reading() as do:
             read = find_delivery(do, session_id, name)
         return read()
 
     def settle_delivery(self, session_id: str, delivery: Delivery, now: float) -> None:
-        """Keeps the reply that a delivery was given, for the same delivery again; one that logged nothing is noted with it."""
+        """Keeps the reply to a delivery, in case it is delivered again. Records the delivery if it has logged nothing."""
         with self._writing() as do:
             settle_delivery(do, session_id, delivery, require_moment(now), self._words)
 
     # Results, usage, notes.
 
     def put_result(self, result: StoredResult) -> None:
-        """Keeps a tool result; the same id again changes nothing."""
+        """Stores a tool result. A second one with the same id changes nothing."""
         with self._writing() as do:
             keep_result(do, result, self._words.hold_session)
 
     def result(self, result_id: str, *, session_id: str | None = None) -> StoredResult | None:
         """Returns a tool result, or None.
 
-        With a session, the result must belong to its conversation or to a message that this one shares.
+        With a session, the result must belong to its conversation or to a message that this conversation shares.
         """
         with self._reading() as do:
             return find_result(do, result_id, session_id)
 
     def book(self, row: UsageRow) -> None:
-        """Records what a request used."""
+        """Records the usage of a request."""
         self.book_all([row])
 
     def book_all(self, rows: Sequence[UsageRow]) -> None:
-        """Records what many requests used, all of them or none."""
+        """Records the usage of many requests: of all of them or of none."""
         with self._writing() as do:
             book_usage(do, rows, self._words.hold_session)
 
     def usage(self, *, session_id: str | None = None, since: float = 0.0) -> Sequence[UsageRow]:
-        """Returns what requests used, oldest first: of a conversation, or of all."""
+        """Returns the usage of requests, oldest first: those of a conversation, or all."""
         with self._reading() as do:
             return list_usage(do, session_id, since)
 
     def last_request(self, session_id: str, task: str) -> UsageRow | None:
-        """Returns the newest request for a task in a session, not in those that it continues; None where there is none."""
+        """Returns the newest request for a task in this very session, not in those that it continues; None if there is none."""
         with self._reading() as do:
             return find_last_request(do, session_id, task)
 
     def moments(self, since: float) -> Sequence[float]:
-        """Returns when requests were made since a moment, oldest first."""
+        """Returns the times of all requests since a moment, oldest first."""
         with self._reading() as do:
             return list_moments(do, since)
 
     def users(self, after: int = 0) -> tuple[set[str], int]:
-        """Returns the ids of conversations whose requests were booked after a mark, and the mark for the next time."""
+        """Returns the ids of conversations with requests recorded after a mark, and the mark for the next call."""
         with self._reading() as do:
             return list_users(do, after)
 
     def put_note(self, name: str, key: str, value: bytes, *, session_id: str | None = None) -> None:
-        """Keeps something small by name and key: a calibration, a learned window, notes on a part.
+        """Stores something small by name and key: a calibration, a learned window, notes on a part.
 
-        What belongs to a conversation has a session's id or a message's as its key, or such an id, `/` and
-        more: it goes when they are deleted. With `session_id`, it is kept only while that session is there: nothing that is
-        written while a conversation is deleted stays behind.
+        A note that belongs to a conversation has the id of a session or a message as its key, perhaps followed by `/` and
+        more: it is deleted along with them. With `session_id`, the note is stored only if that session exists, so that
+        nothing written during the deletion of a conversation stays behind.
         """
         with self._writing() as do:
             keep_note(do, name, key, value, self._words, session_id)
 
     def note(self, name: str, key: str) -> bytes | None:
-        """Returns the note of that name and key, or None."""
+        """Returns the note with that name and key, or None."""
         with self._reading() as do:
             read = find_note(do, name, key)
         return read()
@@ -539,10 +542,10 @@ class Store:
     def change_note(
         self, name: str, key: str, how: Callable[[bytes], bytes], *, session_id: str | None = None
     ) -> bytes:
-        """Puts what `how` makes of a note (empty where there is none) in its place, in one step for all others.
+        """Replaces a note by `how(note)`, atomically; `how` gets empty bytes if there is no note.
 
-        Returns the new one. Raises what `how` raises, and UnknownSession where `session_id` was deleted: nothing was
-        changed then.
+        Returns the new note. Raises what `how` raises, and UnknownSession if `session_id` was deleted; then nothing has
+        changed.
         """
         with self._writing() as do:
             return change_note(do, name, key, how, self._words, session_id)
@@ -550,40 +553,41 @@ class Store:
     # Entities.
 
     def entities(self, session_id: str, *, redact: Callable[[str], str]) -> Sequence[EntityState]:
-        """Returns what is known now of each file, command, record and person in the session's log, the newest first.
+        """Returns the present state of each file, command, record and person in the session's log, newest first.
 
-        Messages that were logged since the last time are looked at first; what they say is kept, redacted.
+        First reads the messages that were logged since the last call, and stores their statements, redacted.
         """
         with self._reading() as do:
-            conversation, _ = find_conversation(do, session_id)
+            conversation, _ = find_conversation_key(do, session_id)
             start = 0 if count_unread(do, conversation) else None
         while start is not None:
             with self._writing() as do:
                 for statement in self._words.hold_index:  # one process at a time, and no deletion meanwhile
                     do.run(statement)
-                conversation, _ = find_conversation(do, session_id)
+                conversation, _ = find_conversation_key(do, session_id)
                 start = add_sightings(do, conversation, redact, start)
         with self._reading() as do:
-            conversation, _ = find_conversation(do, session_id)
+            conversation, _ = find_conversation_key(do, session_id)
             return fold_entities(read_sightings(do, conversation))
 
     # Recall.
 
     def index(self, limit: int | None = None, *, embedder: Embedder | None = None) -> int:
-        """Indexes what was written since the last time, or about `limit` messages of it.
+        """Indexes what was written since the last call, or about `limit` messages of it.
 
-        Returns how many messages, summaries and results that were. Where much is written, a thread does so beside, and a
-        search indexes what little it lacks by itself. With an embedder they get vectors, too, and count once more for these.
+        Returns the number of messages, summaries and results. There is seldom a need to call it: after many appends a
+        thread of the store indexes them, and a search indexes the little that is missing. With an embedder, they get
+        vectors, too, and count twice.
         """
         return self._keeper.index(limit, embedder)
 
     def count_unindexed(self, *, embedder: Embedder | None = None) -> int:
-        """Returns how many messages, summaries and results are still to be indexed: a search may not find these yet."""
+        """Returns how many messages, summaries and results are not indexed yet, so that a search may miss them."""
         with self._reading() as do:
             return self._keeper.count_waiting(do, embedder)
 
     def count_unsearched(self, session_id: str, hidden: Collection[int] = ()) -> int:
-        """Returns how many of these a search in a session's conversation, without the positions in `hidden`, would miss now."""
+        """Returns how many of them a search in the session's conversation would miss now, apart from positions in `hidden`."""
         with self._reading() as do:
             return count_lacking(do, self._find_scope(do, session_id, hidden))
 
@@ -598,17 +602,17 @@ class Store:
         embedder: Embedder | None = None,
         within: SearchFilter | None = None,
     ) -> Sequence[Finding]:
-        """Returns the best findings in all conversations, or in that of a session and all that its log shares.
+        """Returns the best findings in all conversations, or in that of a session and in all that its log shares.
 
-        Of a session, nothing is found at the positions in `hidden`, nor in the summary that stands in the view. Excerpts
-        are drawn from messages that went through `redact` as a whole. With an embedder, what is near in meaning is found
-        beside what holds the words: in a conversation, or in all, among the newest 50,000 messages. What waits to be
-        indexed is indexed first, for half a second at most: where very much waits, `count_unindexed` says how much may be missing.
+        In a session, leaves out the positions in `hidden` and the summary that is in the view. `redact` sees each message
+        as a whole before excerpts are taken from it. With an embedder, also finds what is near in meaning: in a
+        conversation, or among the newest 50,000 messages of all. First indexes what is not indexed yet, for at most half
+        a second; `count_unindexed` tells how much may be missing after that.
         """
         caught_up = False
         while True:
             with self._reading() as do:
-                # Anew each time: the session may be deleted while the index catches up.
+                # Again in each round: the session may be deleted while the index catches up.
                 scope = None if session_id is None else self._find_scope(do, session_id, hidden)
                 if caught_up or not (embedder is not None or count_lacking(do, scope)):
                     return search(do, SearchQuery(query, wish or Wish(), scope, redact, embedder, within))
@@ -616,28 +620,28 @@ class Store:
             caught_up = True
 
     def _find_scope(self, do: Transaction, session_id: str, hidden: Collection[int]) -> SearchScope:
-        conversation, _ = find_conversation(do, session_id)
+        conversation, _ = find_conversation_key(do, session_id)
         return SearchScope(conversation, frozenset(hidden), find_shown_summaries(do, conversation))
 
     # Upkeep.
 
     def delete(self, session_id: str) -> int:
-        """Deletes the session's conversation, its sub-agents' and all that only they hold.
+        """Deletes the session's conversation, its sub-agents' conversations, and all that only they hold.
 
-        Returns how many messages went. Branches keep what they share with it. The bytes are gone from the
-        file, too.
+        Returns the number of deleted messages. Branches keep the messages that they share with it. The bytes are gone
+        from the file, too.
         """
         with self._writing_alone() as do:
-            conversation, _ = find_conversation(do, session_id)
+            conversation, _ = find_conversation_key(do, session_id)
             gone = delete_conversations(do, conversation)
         self._scrub()
         return gone
 
     def delete_owner(self, owner: str) -> int:
-        """Deletes all conversations of an owner, as `delete` does, and returns how many messages went.
+        """Deletes all conversations of an owner, as `delete` does; returns the number of deleted messages.
 
-        Notes whose key is the owner's name, `/` and more go with them. Each conversation is one transaction, so that others
-        can write in between; where it raises, call it again.
+        Also deletes notes with a key that begins with the owner's name and `/`. Each conversation is one transaction, so
+        that others can write in between. If it raises, call it again.
         """
         if not owner:
             raise StoreError(
@@ -659,15 +663,15 @@ class Store:
             return delete_some_of_owner(do, owner)
 
     def due(self, before: float) -> Sequence[ExpiredConversation]:
-        """Returns conversations that were not used since that time, the oldest first.
+        """Returns the conversations that nobody has used since that time, oldest first.
 
-        These are what `expire` would delete.
+        These are the ones that `expire` would delete.
         """
         with self._reading() as do:
             return list_due(do, require_moment(before))
 
     def expire(self, before: float) -> Sequence[ExpiredConversation]:
-        """Deletes conversations that were not used since that time, as `delete` does, and returns what went."""
+        """Deletes the conversations that nobody has used since that time, as `delete` does; returns them."""
         gone: list[ExpiredConversation] = []
         for due in self.due(before):
             with self._writing_alone() as do:
@@ -687,10 +691,10 @@ class Store:
             yield do
 
     def _scrub(self) -> None:
-        """Removes every trace of what was deleted, block by block of the search index, so that others can write in between.
+        """Removes every trace of deleted text, one block of the search index at a time, so that others can write in between.
 
-        The deletion stands. What cannot be done now, because another process holds the store for long, is done by the next
-        call that indexes or deletes.
+        The deletion itself is done. If another process holds the store for long, the next call that indexes or deletes
+        finishes this work.
         """
         try:
             self._keeper.purge()
@@ -701,16 +705,16 @@ class Store:
     def faults(self) -> Sequence[StoreFault]:
         """Returns every fault of the store.
 
-        Every id is worked out anew, every reference looked up.
+        Computes every id again and looks up every reference.
         """
         damage = [StoreFault("database", text) for text in self._database.find_damage()]
-        if damage:  # rows read from damaged pages would show faults that are none
+        if damage:  # rows from damaged pages would report faults that do not exist
             return damage
         with self._reading() as do:
             return [finding.fault for finding in find_faults(do)]
 
     def repair(self) -> Sequence[StoreFault]:
-        """Mends what can be mended, and returns what was."""
+        """Repairs the faults that can be repaired, and returns them."""
         with self._writing_alone() as do:
             return mend(do)
 
@@ -718,10 +722,10 @@ class Store:
 def open_store(url: str | None = None, *, wait_seconds: float = 10.0) -> Store:
     """Returns the store at an address: `sqlite:///FILE`, `postgresql://…` or `memory:`.
 
-    `sqlite:////tmp/x.db` is an absolute path. Without an address, `sessions.db` in the user's data folder.
-    The file is made where it is not there, for this user alone; the schema is brought up to date.
-    `wait_seconds` is how long the lock of another process is waited for. Raises SettingsError for an address
-    that is none of these, StoreError for a store that cannot be opened.
+    `sqlite:////tmp/x.db` is an absolute path. Without an address, opens `sessions.db` in the user's data folder.
+    Creates a missing file, readable for this user alone, and brings the schema up to date. Waits up to `wait_seconds`
+    for another process's lock. Raises SettingsError for any other address, and StoreError for a store that cannot be
+    opened.
     """
     given: Any = url
     if given is not None and not isinstance(given, str):

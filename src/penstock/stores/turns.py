@@ -15,7 +15,7 @@ from penstock.stores.rows import (
     build_standing,
     defer_conversation,
     defer_session,
-    find_conversation,
+    find_conversation_key,
     read_conversation,
     read_session,
     select_conversation,
@@ -72,7 +72,7 @@ def claim_turn(do: Transaction, session_id: str, claim: TurnClaim, words: SqlSpe
 
 
 def _defer_claim(do: Transaction, session_id: str, claim: TurnClaim) -> PendingRows:
-    """Has a turn claimed; there is a row where it was."""
+    """Defers the claim of a turn; it has a row if it succeeded."""
     conversation, named = select_conversation(do, session_id)
     return do.defer(
         "INSERT INTO turns (conversation, holder, until) SELECT c.key, ?, ? FROM conversations c "
@@ -87,7 +87,7 @@ def _defer_claim(do: Transaction, session_id: str, claim: TurnClaim) -> PendingR
 def open_turn(
     do: Transaction, session_id: str, claim: TurnClaim, words: SqlSpelling, delivery: str = ""
 ) -> Callable[[], OpenedTurn | None]:
-    """Claims the turn of a conversation; returns a function that tells what a host has to know, None where another has it."""
+    """Claims the turn of a conversation; returns a function that tells what a host has to know, None if another has it."""
     conversation, named = select_conversation(do, session_id)
     session = defer_session(do, session_id, words.hold_session)
     claimed = _defer_claim(do, session_id, claim)
@@ -116,8 +116,8 @@ def close_turn(
 ) -> Callable[[], Standing | None]:
     """Ends a turn and settles its delivery, unless messages wait for the turn.
 
-    Returns a function that tells where the conversation stands; None where messages wait, and the turn is kept. A turn
-    that ran out ends, too: its next holder takes what waits.
+    Returns a function that gives the state of the conversation; None if messages wait, and the turn is kept. A turn
+    that ran out ends, too: its next holder takes the messages.
     """
     conversation, named = select_conversation(do, session_id)
     own = (*named, require_identifier(holder))
@@ -147,8 +147,8 @@ def close_turn(
 
 
 def find_turn(do: Transaction, session_id: str, now: float) -> str:
-    """Returns the holder of a conversation's turn at a moment; empty where there is none."""
-    conversation, _ = find_conversation(do, session_id)
+    """Returns the holder of a conversation's turn at a moment; empty if there is none."""
+    conversation, _ = find_conversation_key(do, session_id)
     return _find_holder(do, conversation, now)
 
 
@@ -165,8 +165,8 @@ def queue_message(
     words: SqlSpelling,
     delivery: Delivery | None = None,
 ) -> bool:
-    """Has a message wait for the turn that is under way to take it; returns False where there is no such turn."""
-    conversation, _ = find_conversation(do, session_id, words.hold_session)
+    """Queues a message for the turn that is under way; returns False if there is no such turn."""
+    conversation, _ = find_conversation_key(do, session_id, words.hold_session)
     if not _find_holder(do, conversation, now, words.for_update):
         return False
     do.run("INSERT INTO queued (conversation, message) VALUES (?, ?)", conversation, raw)
@@ -177,7 +177,7 @@ def queue_message(
 
 def list_queued(do: Transaction, session_id: str) -> list[QueuedMessage]:
     """Returns the messages that wait for a turn to take them, in their order."""
-    conversation, _ = find_conversation(do, session_id)
+    conversation, _ = find_conversation_key(do, session_id)
     rows = do.rows("SELECT key, message FROM queued WHERE conversation = ? ORDER BY key", conversation)
     return [QueuedMessage(row[0], bytes(row[1])) for row in rows]
 
@@ -188,7 +188,7 @@ def take_queued(do: Transaction, conversation: int, upto: int) -> None:
 
 
 def keep_delivery(do: Transaction, conversation: int, delivery: Delivery, now: float) -> None:
-    """Notes that a message was delivered, so that the same delivery again is known. Raises StoreConflict where it was."""
+    """Records that a message was delivered, so that a second delivery is recognised. Raises StoreConflict if it was already."""
     do.defer("DELETE FROM deliveries WHERE conversation = ? AND at < ?", conversation, now - _KEPT_SECONDS)
     do.defer(
         "INSERT INTO deliveries (conversation, name, digest, position, answer, at) VALUES (?, ?, ?, ?, ?, ?)",
@@ -201,7 +201,7 @@ def _list_values(delivery: Delivery, now: float) -> Row:
 
 
 def find_delivery(do: Transaction, session_id: str, name: str) -> Callable[[], Delivery | None]:
-    """Looks up a delivery; returns a function that tells what is known of it, None where there was none of that name."""
+    """Looks up a delivery; returns a function that gives its record, None if there is none of that name."""
     conversation, named = select_conversation(do, session_id)
     known = defer_conversation(do, session_id)
     found = do.defer(
@@ -233,7 +233,7 @@ def settle_delivery(
 def _defer_settling(
     do: Transaction, session_id: str, delivery: Delivery, now: float, only: str = "", given: Row = ()
 ) -> None:
-    """Has a delivery settled, where a condition holds."""
+    """Defers the settling of a delivery; `only` is a further condition of it."""
     conversation, named = select_conversation(do, session_id)
     do.defer(
         "INSERT INTO deliveries (conversation, name, digest, position, answer, at) SELECT c.key, ?, ?, ?, ?, ? "

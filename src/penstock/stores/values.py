@@ -49,8 +49,8 @@ LAST_USED = "last used"  # a note by a conversation's id: seconds since 1970, wh
 class NewMessage(msgspec.Struct, frozen=True, gc=False):
     """A message to append: its exact bytes, the digest of its content, its role and its tokens.
 
-    `at` is when it was said, where that is not when it is appended. `results` are the ids of stored results
-    in whose place it stands: they are kept as long as it is.
+    `at` is when it was said, if that is not when it is appended. `results` are the ids of the stored results
+    that it replaces: they are kept as long as it is.
     """
 
     raw: bytes
@@ -80,7 +80,7 @@ class LogShape(msgspec.Struct, frozen=True, eq=False):
 
 
 class LogTip(msgspec.Struct, frozen=True):
-    """The end of a log: the id of its last message ("" where it is empty) and how many there are."""
+    """The end of a log: the id of its last message ("" if it is empty) and the number of messages."""
 
     id: str
     length: int
@@ -89,7 +89,7 @@ class LogTip(msgspec.Struct, frozen=True):
 class AppendResult(msgspec.Struct, frozen=True):
     """The ids of messages that were appended, and the end of the log after it.
 
-    `again` where they stood there already, at this very place: a retry changes nothing.
+    `again` is True if they were there already, at this very place: a retry changes nothing.
     """
 
     ids: tuple[str, ...]
@@ -155,9 +155,9 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenedTurn(msgspec.Struct, frozen=True):
-    """A turn that was claimed, with all that a host has to know first.
+    """A turn that was claimed, with everything that a host has to know first.
 
-    The session at the tip, where the conversation stands, what is known of the delivery that the turn is for, and whether
+    The session at the tip, the state of the conversation, the record of the delivery that the turn is for, and whether
     messages wait that an earlier turn has left.
     """
 
@@ -168,9 +168,9 @@ class OpenedTurn(msgspec.Struct, frozen=True):
 
 
 class ConversationRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation in a list: its tip, its title, how long it is and what it has used.
+    """A conversation in a list: its tip, its title, its length and its usage.
 
-    `tokens` are those of the whole log, `view_tokens` those of what the model would be sent.
+    `tokens` are those of the whole log, `view_tokens` those of the messages that the model would be sent.
     """
 
     id: str
@@ -184,7 +184,7 @@ class ConversationRow(msgspec.Struct, frozen=True, kw_only=True):
     compactions: int
     usage: Usage
     cost: float | None
-    """The cost of all requests; None where one has no known cost, or there were none."""
+    """The cost of all requests; None if one has no known cost, or there were none."""
     known_cost: float = 0.0
     """The cost of those requests whose cost is known."""
 
@@ -192,7 +192,7 @@ class ConversationRow(msgspec.Struct, frozen=True, kw_only=True):
 class NewFact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A fact of the ledger about one message.
 
-    `text` is redacted, `superseded` the position of what changed it.
+    `text` is redacted, `superseded` the position of the message that changed it.
     """
 
     position: int
@@ -227,7 +227,7 @@ class NewCompaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompactionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A compaction or a rewind that was committed. `undone` is when it was taken back, None where it holds."""
+    """A compaction or a rewind that was committed. `undone` is when it was undone, None if it is in force."""
 
     key: int
     compaction: Compaction
@@ -254,7 +254,7 @@ class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One request: what it was for, what it used and what it cost in US dollars, None where that is not known."""
+    """One request: its purpose, its usage and its cost in US dollars, None if that is unknown."""
 
     session: str
     at: float
@@ -276,7 +276,7 @@ class ExpiredConversation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreFault(msgspec.Struct, frozen=True):
-    """A fault of a store: where it is, what it is, and whether `repair` can mend it."""
+    """A fault of a store: its place, what it is, and whether `repair` can mend it."""
 
     where: str
     what: str
