@@ -1,4 +1,4 @@
-"""Prepares messages for a log: their bytes, what they are known by, and what they weigh."""
+"""Prepares messages for a log: their bytes, their digests and their weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.conversation.pairing import Pairing, link_calls
 from penstock.conversation.wire import encode_wire, parse_json, to_plain
 from penstock.errors import InputError, MalformedJSON
 from penstock.measure.weigh import weigh
-from penstock.sessions.previews import find_stored_handles
+from penstock.sessions.results import find_stored_handles
 from penstock.stores.values import NewMessage
 
 if TYPE_CHECKING:
@@ -49,6 +49,14 @@ class PreparedMessages(msgspec.Struct, frozen=True, eq=False):
     def tokens(self) -> int:
         """The tokens of all of them."""
         return sum(message.tokens for message in self.new)
+
+    def take(self, length: int) -> PreparedMessages:
+        """Returns the first `length` messages."""
+        return PreparedMessages(self.raws[:length], self.wires[:length], self.new[:length])
+
+    def drop(self, length: int) -> PreparedMessages:
+        """Returns all but the first `length` messages."""
+        return PreparedMessages(self.raws[length:], self.wires[length:], self.new[length:])
 
 
 def prepare_given(given: Sequence[Any], dialect: Dialect, tokenizer: Tokenizer) -> PreparedMessages:
@@ -92,7 +100,7 @@ def encode_given(given: Sequence[Any], wires: Sequence[Any]) -> tuple[list[bytes
 
 
 def _has_no_number(value: Any) -> bool:
-    """Returns whether it holds a float that JSON cannot express."""
+    """Returns True if the value holds a float that JSON cannot express."""
     if isinstance(value, float):
         return not math.isfinite(value)
     if isinstance(value, dict):
@@ -147,5 +155,8 @@ def describe_messages(
 
 def _stands_for(message: Message) -> tuple[str, ...]:
     """Returns the stored results whose previews are in the message."""
-    texts = [part.text for part in message.parts if isinstance(part, ToolResult)]
-    return tuple(handle for text in texts for handle in find_stored_handles(text))
+    found: tuple[str, ...] = ()
+    for part in message.parts:
+        if isinstance(part, ToolResult):
+            found += find_stored_handles(part.text)
+    return found

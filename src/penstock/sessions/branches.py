@@ -1,6 +1,6 @@
-"""Branches a conversation off: another one with the same beginning, which starts with the view that this one has there.
+"""Branches off a conversation: makes another one with the same beginning, which starts with the view of that point.
 
-A compaction that lies wholly within what is shared is taken over, with its facts; so are pins. Its receipt says so, so
+A compaction that lies wholly within the shared part is taken over, with its facts; so are pins. Its receipt says so, so
 that no report counts it twice.
 """
 
@@ -32,8 +32,8 @@ def branch_off(
 ) -> SessionRow:
     """Returns the tip of a new conversation that shares the first `length` messages of another one's log.
 
-    `continuation` is the id of the session that a compaction opens where one is taken over. With `shortens`, so is one
-    that has also seen messages behind those: they leave its view, as after a rewind. Raises StoreError where the log has
+    `continuation` is the id of the session that a compaction opens, if one is taken over. With `shortens`, this includes a
+    compaction that has also seen later messages: they leave its view, as after a rewind. Raises StoreError if the log has
     fewer messages.
     """
     row = store.branch(source.id, length, new)

@@ -1,8 +1,8 @@
-"""Completes a compaction that was prepared beside the work with what the agent has used since.
+"""Completes a compaction that was prepared in the background with the values that the agent has used since.
 
-While a draft waits to be put in place, the agent goes on with the view that the draft was made of. The values that it
-takes from there are the best forecast of what it needs next. Those that the draft lacks are put into its handoff, in
-whole lines of their originals, before it takes the place of that view.
+While a draft waits to be put in place, the agent continues with the view that the draft was made of. The values that it
+uses from there are the best forecast of what it needs next. Those that the draft lacks are added to its handoff, in
+whole lines of their originals, before it replaces that view.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import msgspec
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.view import Compaction, Handoff, Rewritten
 from penstock.sessions.quality import Speech, Utterance, find_uses, hear_messages, hold_values
-from penstock.sessions.stored_view import read_view
 from penstock.writing.excerpts import excerpts, lay_out_redacted
 from penstock.writing.handoff import (
     HandoffEntry,
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
     from penstock.conversation.view import Piece, ViewMessage
     from penstock.sessions.drafts import CompactionDraft
-    from penstock.stores.store import Store
-    from penstock.stores.values import SessionRow
 
 __all__ = ["CompletedDraft", "CompletionLimits", "complete_draft", "find_lacking", "find_missed"]
 
@@ -54,9 +51,9 @@ class CompletionLimits(msgspec.Struct, frozen=True):
 
 
 class CompletedDraft(msgspec.Struct, frozen=True, eq=False):
-    """A draft with what was put in, the tokens of its view, and how many values it was completed with.
+    """A completed draft: what was added, the tokens of its view, and the number of values it was completed with.
 
-    `facts_gained` are the values that its view has more than before: fewer where excerpts had to give way.
+    `facts_gained` is the number of values that its view has more than before: fewer if excerpts had to give way.
     """
 
     draft: CompactionDraft
@@ -66,7 +63,7 @@ class CompletedDraft(msgspec.Struct, frozen=True, eq=False):
 
 
 def find_lacking(draft: CompactionDraft) -> frozenset[str]:
-    """Returns the values that stood in the view that a draft was made of, and do not stand in its own."""
+    """Returns the values that stood in the view that a draft was made of, and do not stand in the draft's own view."""
     dialect = draft.base.view.dialect
     return _values_of(draft.base.view.messages, dialect) - _values_of(draft.messages, dialect)
 
@@ -74,7 +71,7 @@ def find_lacking(draft: CompactionDraft) -> frozenset[str]:
 def find_missed(later: Sequence[ViewMessage], lacking: frozenset[str], dialect: str) -> list[str]:
     """Returns the values among `lacking` that the agent has used in these messages, the last one used first.
 
-    What a tool or a person has said since needs no place in the handoff: it stands whole behind it.
+    Values that a tool or a person has mentioned since need no place in the handoff: their messages follow it in full.
     """
     heard = _hear_all(later, dialect)
     told = hold_values(one for spoken in heard for one in spoken if one.speech not in _OF_THE_AGENT)
@@ -84,20 +81,20 @@ def find_missed(later: Sequence[ViewMessage], lacking: frozenset[str], dialect: 
 
 
 def complete_draft(
-    draft: CompactionDraft, missed: Sequence[str], store: Store, row: SessionRow, limits: CompletionLimits
+    draft: CompactionDraft, missed: Sequence[str], limits: CompletionLimits
 ) -> CompletedDraft | None:
-    """Returns the draft with these values put in, the first ones first.
+    """Returns the draft with these values added, the first ones first.
 
-    Lines of the originals that hold them go into the handoff; where there is no room, some of the oldest excerpts of
-    tools and of the agent give way; nodes of an outline do not. A draft without a handoff gets messages back that it had shortened. The view keeps
-    its order and its roles, and stays within the target. None where nothing can be put in: another engine wrote the
-    handoff, redaction takes the values away, or there is no room even so.
+    Lines of the originals that hold them go into the handoff. If there is no room, some of the oldest excerpts of
+    tools and of the agent give way; nodes of an outline do not. A draft without a handoff gets back messages that it had
+    shortened. The view keeps its order and its roles, and stays within the target. Returns None if nothing can be added:
+    another engine wrote the handoff, redaction removes the values, or there is no room even then.
     """
     handoffs = [at for at, piece in enumerate(draft.compaction.pieces) if isinstance(piece, Handoff)]
     if handoffs:
-        changed = _add_lines(draft, handoffs[0], missed, store, row, limits)
+        changed = _add_lines(draft, handoffs[0], missed, limits)
     else:
-        changed = _restore_messages(draft, missed, store, row, limits)
+        changed = _restore_messages(draft, missed, limits)
     if changed is None:
         return None
     before, after = (_values_of(one.messages, one.base.view.dialect) for one in (draft, changed))
@@ -113,8 +110,6 @@ def _add_lines(
     draft: CompactionDraft,
     at: int,
     missed: Sequence[str],
-    store: Store,
-    row: SessionRow,
     limits: CompletionLimits,
 ) -> CompactionDraft | None:
     """Returns the draft with lines that hold the values in its handoff, which is the piece at this place."""
@@ -127,7 +122,7 @@ def _add_lines(
     while taken:
         context = sorted([*standing, *taken], key=lambda entry: entry.number)
         summary = msgspec.structs.replace(handoff.summary, text=join_context(before, context))
-        changed = _replace_piece(draft, at, msgspec.structs.replace(handoff, summary=summary), store, row)
+        changed = _replace_piece(draft, at, msgspec.structs.replace(handoff, summary=summary))
         if limits.weigh(changed.wires) <= limits.target_tokens:
             return changed
         taken.pop()  # texts do not take together what they take one by one
@@ -135,7 +130,7 @@ def _add_lines(
 
 
 def _restore_messages(
-    draft: CompactionDraft, missed: Sequence[str], store: Store, row: SessionRow, limits: CompletionLimits
+    draft: CompactionDraft, missed: Sequence[str], limits: CompletionLimits
 ) -> CompactionDraft | None:
     """Returns the draft with messages that hold the values as they stood in the view it was made of."""
     view = draft.base.view
@@ -151,7 +146,7 @@ def _restore_messages(
             ):
                 continue
             tries += 1
-            one = _replace_piece(changed, at, stood[piece.position], store, row)
+            one = _replace_piece(changed, at, stood[piece.position])
             if limits.weigh(one.wires) <= limits.target_tokens:
                 changed, told = one, told | hold_values(spoken[piece.position]).values
     return None if changed is draft else changed
@@ -163,7 +158,7 @@ def _choose(
     room: int,
     count: Callable[[str], int],
 ) -> tuple[list[HandoffEntry], list[HandoffEntry]]:
-    """Returns the wanted entries that there is room for, and what goes on standing beside them."""
+    """Returns the wanted entries that fit, and the excerpts that remain beside them."""
     listed = list(wanted)
     spare = int(_GIVES_WAY * count(render_handoff(standing)))
     yielding = _YieldingExcerpts(standing, hold_values(map(_say, listed)).values, count)
@@ -183,7 +178,7 @@ def _choose(
 class _YieldingExcerpts:
     """Excerpts that give way line by line, the oldest first, each from its end.
 
-    What people said stays, and so does an excerpt with a value that is needed.
+    Excerpts of people stay, and so does an excerpt with a value that is needed.
     """
 
     def __init__(
@@ -204,7 +199,7 @@ class _YieldingExcerpts:
         return [entry for entry in self._standing if entry.text]
 
     def drop_line(self) -> int:
-        """Takes one line away; returns the tokens that it took, 0 where there is none left to take."""
+        """Removes one line; returns the tokens that this frees, 0 if no line is left to remove."""
         if not self._may_go:
             return 0
         at = self._may_go[-1]
@@ -221,9 +216,9 @@ class _YieldingExcerpts:
 def _quote_originals(
     draft: CompactionDraft, values: Sequence[str], redact: Callable[[str], str]
 ) -> Iterator[HandoffEntry]:
-    """Yields an entry for each value that no entry before it holds: the line that holds it in the newest original.
+    """Yields an entry for each value that no earlier entry holds: its line in the newest original.
 
-    What tools and people said comes before what the agent made of it.
+    Originals of tools and people come before those of the agent.
     """
     originals = list(_list_originals(draft, redact))
     originals.sort(key=lambda one: (one.speech is Speech.AGENT, -one.number))
@@ -289,13 +284,11 @@ def _label(spoken: Utterance) -> str:
             return ""
 
 
-def _replace_piece(
-    draft: CompactionDraft, at: int, piece: Piece, store: Store, row: SessionRow
-) -> CompactionDraft:
+def _replace_piece(draft: CompactionDraft, at: int, piece: Piece) -> CompactionDraft:
     """Returns the draft with another piece at this place."""
     old = draft.compaction
     compaction = Compaction(old.base, old.length, (*old.pieces[:at], piece, *old.pieces[at + 1 :]))
-    messages = read_view(store, row, compaction, old.length).messages
+    messages = draft.base.view.replace(compaction.pieces).messages
     return msgspec.structs.replace(draft, compaction=compaction, messages=messages)
 
 

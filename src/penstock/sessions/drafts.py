@@ -16,7 +16,6 @@ from penstock.conversation.message import ToolCall, ToolResult
 from penstock.conversation.opening import without_handoff
 from penstock.conversation.view import Compaction, Handoff, Kept, Rewritten, is_merged
 from penstock.sessions.facts import record_facts
-from penstock.sessions.stored_view import read_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from penstock.engine.compress import Compressed
     from penstock.redaction import Redactor
     from penstock.sessions.stored_view import StoredView, ViewBase
-    from penstock.stores.store import Store
-    from penstock.stores.values import NewFact, SessionRow
+    from penstock.stores.values import NewFact
 
 __all__ = ["CompactionDraft", "draft_compaction"]
 
@@ -50,25 +48,25 @@ class CompactionDraft(msgspec.Struct, frozen=True, eq=False):
 
 
 def draft_compaction(
-    base: ViewBase, result: Compressed, store: Store, row: SessionRow, redactor: Redactor
+    base: ViewBase, result: Compressed, redactor: Redactor, earlier: Sequence[NewFact]
 ) -> CompactionDraft:
-    """Returns everything that a commit records of a compaction of this view. Reads the store and writes nothing."""
+    """Returns everything that a commit records of a compaction of this view. `earlier` are the facts that were kept before."""
     tip = base.tip
     compaction = Compaction(tip.id, tip.length, _record_pieces(base.view, result))
     return CompactionDraft(
         base=base,
         compaction=compaction,
         receipt=result.receipt.to_dict(),
-        facts=record_facts(base.view.pieces, result, redactor, store.facts(row.id)),
-        messages=read_view(store, row, compaction, tip.length).messages,
+        facts=record_facts(base.view.pieces, result, redactor, earlier),
+        messages=base.view.replace(compaction.pieces).messages,
     )
 
 
 def _record_pieces(view: StoredView, result: Compressed) -> tuple[Piece, ...]:
     """Returns the pieces of a compaction of this view, by positions of the log.
 
-    What the view had rewritten already stays rewritten. A handoff stands for all that the one before it stood for.
-    What was mended in a broken list is not recorded: the log keeps its faults, and every compaction mends them anew.
+    Parts that the view had rewritten already stay rewritten. A handoff stands for everything that the one before it stood
+    for. Repairs of a broken list are not recorded: the log keeps its faults, and every compaction mends them anew.
     """
     plan = result.plan
     if plan is None:
@@ -95,7 +93,7 @@ def _as_logged(
 ) -> Mapping[int, Part]:
     """Returns the parts by their place in the logged message.
 
-    They are numbered as they were read: where the message had to be mended first, some of its parts were gone or moved.
+    They are numbered as they were read: if the message had to be mended first, some of its parts were removed or moved.
     """
     if given is None:
         return parts
@@ -125,7 +123,7 @@ def _find_merged(pieces: Sequence[Piece]) -> set[int]:
 
 
 def _same(one: Part, other: Part) -> bool:
-    """Returns True where both are the same part, but for the id of a call, which a list may have made up."""
+    """Returns True if both are the same part, except for the id of a call, which a list may have made up."""
     if isinstance(one, (ToolCall, ToolResult)) and isinstance(other, (ToolCall, ToolResult)):
         return msgspec.structs.replace(one, call_id="") == msgspec.structs.replace(other, call_id="")
     return one == other
@@ -138,7 +136,7 @@ def _record_message(
     view: StoredView,
     before: Mapping[int, Rewritten],
 ) -> list[Piece]:
-    """Returns the piece of one message, with what was rewritten in it before."""
+    """Returns the piece of one message, including earlier rewrites of its parts."""
     given = sources[place]
     if given is None:
         return []

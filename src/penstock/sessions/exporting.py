@@ -9,7 +9,7 @@ import msgspec
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.opening import mend_wires
 from penstock.conversation.wire import encode_wire, parse_json
-from penstock.sessions.stored_view import read_standing
+from penstock.sessions.stored_view import read_view_base
 from penstock.transfer.convert import convert
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Export(msgspec.Struct, frozen=True):
 def export_conversation(
     store: Store, session_id: str, *, view: bool = False, dialect: str | None = None
 ) -> Export:
-    """Returns the log of the session's conversation, or its view. In its own dialect, what was logged has its exact bytes.
+    """Returns the log of the session's conversation, or its view; logged messages in their own dialect have their exact bytes.
 
     Raises UnknownSession, UnknownDialect.
     """
@@ -54,8 +54,8 @@ def export_conversation(
 
 
 def read_view_bytes(store: Store, session_id: str) -> list[bytes]:
-    """Returns the messages for the model: the exact bytes of those that are kept, and what was written in place of the rest."""
-    return [message.raw for message in read_standing(store, store.tip(session_id)).view.mend()]
+    """Returns the messages for the model: the exact bytes of kept messages, and our JSON of the others."""
+    return [message.raw for message in read_view_base(store, store.tip(session_id)).view.mend()]
 
 
 def write_document(messages: Sequence[bytes], form: str = ARRAY) -> bytes:

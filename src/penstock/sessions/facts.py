@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from penstock.planning.plan import Plan
     from penstock.redaction import Redactor
     from penstock.sessions.stored_view import StoredView
-    from penstock.stores.values import FactRow
     from penstock.writing.transcript import Transcript
 
 __all__ = ["MOST_FACTS", "KeptFact", "KeptKind", "list_demands", "record_facts"]
@@ -34,7 +33,7 @@ MOST_FACTS = 2_000  # of one compaction
 
 
 class KeptKind(StrEnum):
-    """The kinds of fact that are kept. Where there are too many, the kinds that are named last give way first."""
+    """The kinds of fact that are kept. If there are too many facts, the kinds at the end of this list give way first."""
 
     CONSTRAINT = "constraint"
     ERROR = "error"
@@ -47,7 +46,7 @@ class KeptKind(StrEnum):
 class KeptFact(msgspec.Struct, frozen=True, gc=False):
     """A fact, in the words of its source, redacted. `label` is the tool of an action, the path of a file.
 
-    `number` is its message, `superseded_by` the one that changed it, 0 where none did.
+    `number` is its message, `superseded_by` the one that changed it, 0 if none did.
     """
 
     kind: KeptKind
@@ -62,7 +61,7 @@ def record_facts(
     pieces: Sequence[Piece],
     result: Compressed,
     redactor: Redactor,
-    earlier: Sequence[FactRow],
+    earlier: Sequence[NewFact],
 ) -> list[NewFact]:
     """Returns the facts of the messages that a compaction takes out of a view of these pieces, as a store takes them.
 

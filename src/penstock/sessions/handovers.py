@@ -1,8 +1,8 @@
-"""Handoffs that a client carries from one conversation into the next: what is kept of them, and how both are linked.
+"""Handoffs that a client carries from one conversation into the next: how both are linked.
 
-A client that compacts sends a shorter list from then on, which is another conversation by its messages. The old one keeps
-what was handed over (`HandedOver`); the new one keeps where it comes from (`HandoverOrigin`). A handoff in plain text names its
-conversation in its mark, so that it is known again wherever the client puts it.
+A client that compacts sends a shorter list from then on, which by its messages is another conversation. The old one keeps
+what was handed over (`HandedOver`); the new one keeps where it comes from (`HandoverOrigin`). A handoff in plain text names
+its conversation in its mark, so that it is recognised wherever the client puts it.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _SIGNED = re.compile(rb'<penstock-handoff v=\\"\d+\\"[^<>]{0,400}? of=\\"([0-9A-
 
 
 class HandoverOrigin(msgspec.Struct, frozen=True):
-    """The conversation that another one goes on from: its first `length` messages are what the first `behind` stand for.
+    """The conversation that another one continues: its first `length` messages are what the first `behind` stand for.
 
-    `behind` is 0 where only the client's own name for both is known.
+    `behind` is 0 if only the client's own name for both is known.
     """
 
     conversation: str
@@ -91,12 +91,12 @@ def find_origin(store: Store, messages: Sequence[bytes]) -> HandoverOrigin | Non
 
 
 def keep_origin(store: Store, conversation: str, origin: HandoverOrigin) -> None:
-    """Keeps where a conversation comes from."""
+    """Stores the origin of a conversation."""
     store.put_note(_ORIGIN, conversation, msgspec.json.encode(origin), session_id=conversation)
 
 
 def read_origin(store: Store, conversation: str) -> HandoverOrigin | None:
-    """Returns where a conversation comes from; None where it is not known to come from another."""
+    """Returns the origin of a conversation; None if it is not known to have one."""
     noted = store.note(_ORIGIN, conversation)
     return None if noted is None else _READ_ORIGIN(noted)
 

@@ -1,4 +1,4 @@
-"""The history of a stored conversation: searched in the store, read by handle, but for what stands in its view."""
+"""The history of a stored conversation: searched in the store, and read by handle. Messages in the view are left out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.errors import UnknownHandle
 from penstock.recall.history import HistoryPlace
 from penstock.recall.originals import write_original, write_originals, write_title
 from penstock.recall.passages import cut_passages
-from penstock.recall.query import find_topic, find_values
+from penstock.recall.query import find_subject, find_values
 from penstock.sessions.pins import stands_whole
 from penstock.sessions.stored_view import read_view
 
@@ -50,10 +50,11 @@ class _SeenView(msgspec.Struct, frozen=True, gc=False):
 
 
 class SessionHistory:
-    """A conversation in a store, at its tip, as an agent sees it that is sent its view.
+    """A conversation in a store, at its tip, as an agent sees it whose prompt holds the view.
 
-    Only the values that stand in the view are kept between calls: a search after a turn looks at what that turn added. With an embedder, what is near in meaning is found as well. With `others`, the other conversations
-    of the same owner are searched and read, too: `3f9a2c41/m12` is m12 of the one whose id begins so.
+    Only the values in the view are kept between calls, so a search after a turn reads only what that turn added. With an
+    embedder, it also finds what is near in meaning. With `others`, it also searches and reads the other conversations
+    of the same owner: `3f9a2c41/m12` is m12 of the one whose id begins so.
     """
 
     def __init__(
@@ -78,16 +79,14 @@ class SessionHistory:
         """Returns the best findings among what does not stand whole in the view, ranked by what the view talks about."""
         row = self._store.session(self.session_id)
         newest, length = self._store.newest_compaction(row.id), self._store.log_tip(row.id).length
-        pieces = fold(length, newest.compaction if newest is not None else None)
-        whole = {piece.position for piece in pieces if isinstance(piece, Kept)}
         known = wish.known | self._find_values(row, newest, length)
-        about = wish.surroundings or find_topic(self._read_back(row, newest, length))
+        about = wish.surroundings or find_subject(self._read_back(row, newest, length))
         wish = msgspec.structs.replace(wish, known=known, surroundings=about, now=wish.now or time.time())
         own = self._store.search(
             query,
             wish,
             session_id=self.session_id,
-            hidden=whole,
+            hidden=_find_whole(newest, length),
             redact=self._redact,
             embedder=self._embedder,
         )
@@ -101,12 +100,10 @@ class SessionHistory:
         """Returns how many messages of the conversation a search misses so far: those in the view are not meant."""
         newest = self._store.newest_compaction(self.session_id)
         length = self._store.log_tip(self.session_id).length
-        pieces = fold(length, newest.compaction if newest is not None else None)
-        whole = {piece.position for piece in pieces if isinstance(piece, Kept)}
-        return self._store.count_unsearched(self.session_id, whole)
+        return self._store.count_unsearched(self.session_id, _find_whole(newest, length))
 
     def describe(self, handle: str) -> HistoryPlace:
-        """Returns what the handle stands for. Raises UnknownHandle."""
+        """Describes the message, node or summary that the handle names. Raises UnknownHandle."""
         if (other := self._find_other(handle)) is not None:
             history, inner = other
             place = history.describe(inner)
@@ -123,9 +120,9 @@ class SessionHistory:
         return self._describe_result(asked.text)
 
     def text(self, handle: str) -> str:
-        """Returns all of what the handle stands for, as it was said. Raises UnknownHandle.
+        """Returns the full text of the message, node or summary that the handle names. Raises UnknownHandle.
 
-        What another conversation holds is redacted: the agent may not have seen it before.
+        The text of another conversation is redacted: the agent may not have seen it before.
         """
         if (other := self._find_other(handle)) is not None:
             history, inner = other
@@ -143,11 +140,11 @@ class SessionHistory:
         return self._result(asked.text).text
 
     def entities(self) -> Sequence[EntityState]:
-        """Returns what is known now of each file, command, record and person, the newest first."""
+        """Returns the present state of each file, command, record and person, the newest first."""
         return self._store.entities(self.session_id, redact=self._redact)
 
     def read_covered(self) -> Sequence[LogEntry]:
-        """Returns the messages that the handoff in the view stands for. Raises UnknownHandle where there is none."""
+        """Returns the messages that the handoff in the view stands for. Raises UnknownHandle if there is no handoff."""
         newest = self._store.newest_compaction(self.session_id)
         covers = _find_covered(newest) if newest is not None else []
         entries = self._store.read(self.session_id, covers)
@@ -177,7 +174,7 @@ class SessionHistory:
         return named
 
     def _shares(self, finding: Finding) -> bool:
-        """Returns whether the best message of a finding stands in this conversation, too: one branched off from the other."""
+        """Returns True if the best message of a finding is in this conversation, too: one branched off from the other."""
         asked = parse_handle(finding.handles[0])
         if asked.kind is not HandleKind.MESSAGE:
             return False
@@ -299,7 +296,7 @@ class SessionHistory:
         return dialect_named(self._store.session(self.session_id).dialect)
 
     def _read_back(self, row: SessionRow, newest: CompactionRow | None, length: int) -> Iterator[Message]:
-        """Yields the messages of the view from the last on. What was said last mostly stands among the newest few of the log."""
+        """Yields the messages of the view from the last one back. The latest words are mostly among the newest few of the log."""
         dialect = dialect_named(row.dialect)
         latest = self._store.read_from(row.id, max(_find_settled(newest), length - _LATEST), _LATEST)
         for entry in reversed(latest):
@@ -309,7 +306,7 @@ class SessionHistory:
             yield dialect.decode(wire)
 
     def _find_values(self, row: SessionRow, newest: CompactionRow | None, length: int) -> frozenset[str]:
-        """Returns every value in the view. What was looked at before is not looked at again until a compaction."""
+        """Returns every value in the view. Messages that were read before are not read again until a compaction."""
         dialect = dialect_named(row.dialect)
         compaction = newest.key if newest is not None else 0
         seen = self._seen
@@ -333,6 +330,12 @@ def _find_settled(newest: CompactionRow | None) -> int:
 
 def _summary_text(row: CompactionRow) -> str:
     return "\n".join(piece.summary.text for piece in row.compaction.pieces if isinstance(piece, Handoff))
+
+
+def _find_whole(newest: CompactionRow | None, length: int) -> set[int]:
+    """Returns the positions of the messages that stand whole in the view."""
+    pieces = fold(length, newest.compaction if newest is not None else None)
+    return {piece.position for piece in pieces if isinstance(piece, Kept)}
 
 
 def _find_covered(row: CompactionRow) -> list[int]:

@@ -1,8 +1,8 @@
-"""Takes over a conversation that another program recorded. Doing it twice adds nothing.
+"""Imports a conversation that another program recorded. Doing it twice adds nothing.
 
-The id of its session follows from what it is: from the id that the other program gave it, else from its content. Where
-the file has grown meanwhile, the log gets what is new; where it went another way, a branch does. What was said keeps its
-time, and what requests used is booked.
+The id of its session is derived from the id that the other program gave it, or else from its content. If
+the file has grown since, the log gets the new messages; if it took another course, a branch does. Messages keep their
+times, and the usage of requests is booked.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Adoption(msgspec.Struct, frozen=True):
     messages: int = 0
     """Messages that the recorded conversation has."""
     more_to_come: bool = False
-    """True where its last message was left for the next time."""
+    """True if its last message was left for the next time."""
 
 
 class _Adoptee(msgspec.Struct, frozen=True):
-    """A recorded conversation as the store takes it. `now` is when that is, `written` the time of what has none."""
+    """A recorded conversation as the store takes it. `now` is the time of the import, `written` that of messages without one."""
 
     recorded: RecordedConversation
     new: list[NewMessage]
@@ -69,10 +69,10 @@ class _Adoptee(msgspec.Struct, frozen=True):
 def adopt_conversation(
     store: Store, recorded: RecordedConversation, settings: Settings, now: float, written: float | None = None
 ) -> Adoption:
-    """Puts the conversation into the store. Messages without a time of their own have that of `written`, or of `now`.
+    """Puts the conversation into the store. Messages without a time of their own get that of `written`, or of `now`.
 
-    Raises InputError for a message that is not one of its dialect, StoreError where the store does not take it. What was
-    appended until then stays, and the next attempt goes on from there. Another process may import the same at the same
+    Raises InputError for a message that is not one of its dialect, StoreError if the store does not take it. Messages that
+    were appended until then stay, and the next attempt continues from there. Another process may import the same at the same
     time. The last message of a file that was written a moment ago may still grow: it is left for the next time, since a log
     is never changed.
     """
@@ -203,7 +203,7 @@ def _count_shared(standing: Sequence[str], ids: Sequence[str]) -> int:
 
 
 def _sign(store: Store, row: SessionRow, recorded: RecordedConversation) -> None:
-    """Note where the conversation comes from, so that more of the same finds it."""
+    """Records the origin of the conversation, so that a later import of it finds it."""
     store.put_note(_NOTE, row.conversation, _write_signature(recorded), session_id=row.conversation)
 
 
@@ -216,13 +216,13 @@ def _write_signature(recorded: RecordedConversation) -> bytes:
 
 
 def _is_under_way(store: Store, row: SessionRow, now: float) -> bool:
-    """Returns True where another process may be importing the same: its messages are there, and their costs not booked yet."""
+    """Returns True if another process may be importing the same: its messages are there, and their costs not booked yet."""
     last = store.note(LAST_USED, row.conversation)
     return last is not None and abs(now - float(last)) < _LONGEST_SECONDS
 
 
 def _book_missing(store: Store, session_id: str, prepared: _Adoptee, among: range) -> None:
-    """Book requests of messages that are in the log already: an import that was killed may have left them out."""
+    """Books requests of messages that are in the log already: an import that was killed may have left them out."""
     requests = [one for one in prepared.recorded.requests if one.after - 1 in among and one.at is not None]
     known = Counter((row.at, row.model, row.usage) for row in store.usage(session_id=session_id))
     missing: list[UsageRow] = []
@@ -238,7 +238,7 @@ def _book_missing(store: Store, session_id: str, prepared: _Adoptee, among: rang
 
 
 def _append(store: Store, session_id: str, prepared: _Adoptee, start: int) -> None:
-    """Append the messages from `start` on, each with its own time, and book what their requests used."""
+    """Appends the messages from `start` on, each with its own time, and books what their requests used."""
     session = store.session(session_id)
     # However old what was said is, it was used now.
     name = session.conversation

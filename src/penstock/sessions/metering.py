@@ -1,7 +1,8 @@
-"""Meters the requests of a session: estimates the next one, books what one has used, and learns from it for the next time."""
+"""Meters the requests of a session: estimates the next one, books the last one, and learns from it for the next time."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,13 @@ from penstock.conversation.message import Message, Role, Text, ToolCall
 from penstock.conversation.pairing import Pairing, match
 from penstock.conversation.rules import check, legal_cuts
 from penstock.engine.learned import Learned
+from penstock.errors import PenstockError
+from penstock.measure.calibration import RunningEstimate
 from penstock.measure.prices import Money, cost_of, price_of
-from penstock.measure.running import RunningEstimate
 from penstock.measure.weigh import weigh
 from penstock.measure.windows import resolve_window
+from penstock.providers.address import read_address
+from penstock.providers.presets import PRESETS
 from penstock.stores.values import LogTip, UsageRow
 
 if TYPE_CHECKING:
@@ -25,10 +29,13 @@ if TYPE_CHECKING:
     from penstock.measure.tokens import Tokenizer
     from penstock.measure.usage import Usage
     from penstock.measure.windows import Window
+    from penstock.sessions.session import Session
     from penstock.stores.store import Store
 
-__all__ = ["SUMMARY_TASK", "TURN_TASK", "CountedView", "Meter", "price_request"]
+__all__ = ["SUMMARY_TASK", "TURN_TASK", "CountedView", "Meter", "WindowListings", "price_request"]
 
+_LISTING_SECONDS = 5.0  # to wait for a provider's list of models
+_MOST_LISTINGS = 2  # a server that loads a model when it is first used knows no window before
 TURN_TASK, SUMMARY_TASK = "turn", "summary"
 """What a request was for: it sent the view to be answered, or it asked for a summary of it."""
 
@@ -44,23 +51,26 @@ class Meter:
         self._running = RunningEstimate()
 
     def window(self, configured: int | None, listed: int | None = None) -> Window:
-        """Returns the model's window, and how it is known: never more than its provider has stated in an error."""
+        """Returns the model's window and its source; never more than its provider has stated in an error."""
         learned = self.learned.window(self.model, self.endpoint) if self.model else None
         return resolve_window(
             self.model or None, configured=configured, learned=learned, listed=listed, stated_limit=learned
         )
 
     def estimate(self, counted_tokens: int) -> int:
-        """Returns what the provider would report for a prompt of so many tokens as we count: its last report, and what came since."""
+        """Returns what the provider would report for a prompt that we count as `counted_tokens`.
+
+        That is its last report, plus what was added since.
+        """
         running = self._running.recount(counted_tokens)
         return running.tokens(self.learned.calibration(self.model, self.endpoint))
 
     def count(self, reported_tokens: int) -> int:
-        """Returns what we count in a prompt that the provider reports as so many tokens."""
+        """Returns our count of a prompt that the provider reports as `reported_tokens`."""
         return self.learned.calibration(self.model, self.endpoint).count(reported_tokens)
 
     def record(self, row: UsageRow, counted_tokens: int) -> None:
-        """Books a request; learns from it where this model answered it and what we counted for it is known."""
+        """Books a request; learns from it if this model answered it and our count of its prompt is known."""
         self._store.book(row)
         reported = row.usage.prompt_tokens
         if not self.model or row.model != self.model or reported <= 0:
@@ -71,18 +81,58 @@ class Meter:
             self._running = RunningEstimate(counted_tokens).report(reported)
 
     def restore_report(self, counted_tokens: int, reported_tokens: int) -> None:
-        """Takes a report that an earlier process got for the last one."""
+        """Takes the last report from an earlier process."""
         self._running = RunningEstimate(counted_tokens).report(reported_tokens)
 
     def forget_report(self) -> None:
-        """Drops the last report: the prompt has become another one."""
+        """Drops the last report, because the prompt is now another one."""
         self._running = RunningEstimate()
 
 
-def price_request(session_id: str, usage: Usage, model: str, *, at: float, task: str = TURN_TASK) -> UsageRow:
-    """Returns a request as it is booked, with its cost by the prices of its day, None where that is not known.
+class WindowListings:
+    """The windows that providers list for the models of one session. Each is asked for twice at most."""
 
-    What used nothing was broken off, or its provider reports nothing.
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._asked: dict[tuple[str, str], int] = {}  # by model and address
+
+    async def ask(self, model: Any) -> bool:
+        """Sets the window that the provider lists for the session's model; returns True if it lists one.
+
+        `model` is anything with `window_tokens()`. Does not ask if the settings or a refusal have stated the window already.
+        Raises nothing: without an answer, nothing changes.
+        """
+        session, ask = self._session, getattr(model, "window_tokens", None)
+        key = session.row.model, session.endpoint
+        asked = self._asked.get(key, 0)
+        if ask is None or asked >= _MOST_LISTINGS or not _may_listing_know_more(session):
+            return False
+        self._asked[key] = asked + 1
+        try:
+            async with asyncio.timeout(_LISTING_SECONDS):
+                found = await ask()
+        except (PenstockError, TimeoutError):
+            return False
+        if found is None or key != (session.row.model, session.endpoint):
+            return False
+        session.workings.listed_window = found
+        return True
+
+
+def _may_listing_know_more(session: Session) -> bool:
+    """Returns True if a provider's list of models may know more than our own table, which covers the large providers."""
+    source = session.window.source
+    if source in ("config", "learned", "listing"):
+        return False
+    published = (read_address(preset.base_url) for preset in PRESETS.values() if preset.base_url)
+    hosts = {address.hostname for address in published if not address.loopback}
+    return source != "table" or read_address(session.endpoint).hostname not in hosts
+
+
+def price_request(session_id: str, usage: Usage, model: str, *, at: float, task: str = TURN_TASK) -> UsageRow:
+    """Returns a request as it is booked, with its cost by the prices of its day; None if that is unknown.
+
+    A request without any usage was broken off, or its provider reports none: its cost is unknown.
     """
     price = price_of(model, on=time.strftime("%Y-%m-%d", time.gmtime(at))) if model else None
     cost = cost_of(usage, price)
@@ -91,13 +141,17 @@ def price_request(session_id: str, usage: Usage, model: str, *, at: float, task:
 
 
 class CountedView(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """The tokens of a view that can be sent, and what it takes to count on as messages are logged.
+    """The tokens of a view that can be sent, and the state needed to count on as messages are logged.
 
-    `compaction` is the key of the compaction that the view rests on, 0 for the bare log; `tip` the end of the log that it
-    reaches to. `last_round` are its messages from the last place on at which nothing is under way: a call whose results may
-    still come is in it, with the results that have come. `opens` says that the view begins there. `call_ids` and
-    `newer_call_ids` are those of all calls, where no id may be used twice; the newer ones stand apart so that an append
-    copies few of them. `broken` says that the log breaks a rule, and the view is mended.
+    This is the count of `Session.view`, which mends a broken log with every message anew; it holds no more of the view than
+    its last round. A host that holds the whole view adds up what it logs (`context.live_view`); the two agree on every log that
+    breaks no rule.
+
+    `compaction` is the key of the compaction that the view rests on, 0 for the bare log; `tip` is the end of the log that it
+    covers. `last_round` has the messages from the last point at which nothing was under way: it includes a call whose results
+    may still come, with the results so far. `opens` is True if the view begins there. `call_ids` and
+    `newer_call_ids` are those of all calls, if no id may be used twice; the newer ones are separate so that an append
+    copies few of them. `broken` is True if the log breaks a rule, and the view is mended.
     """
 
     compaction: int
@@ -129,10 +183,10 @@ class CountedView(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     def extend(
         self, wires: Sequence[Any], dialect: Dialect, tokenizer: Tokenizer, tip: LogTip
     ) -> CountedView | None:
-        """Returns the count with these messages logged after it. Costs what they cost, not what the view does.
+        """Returns the count with these messages logged after it, at the cost of these messages, not of the view.
 
-        None where the log breaks a rule: what is mended, and how, may change with every message, so that the view has
-        to be counted whole.
+        Returns None if the log breaks a rule: the repairs may change with every message, so that the view has
+        to be counted anew.
         """
         if self.broken:
             return None
@@ -173,7 +227,7 @@ def _last_round(messages: Sequence[Message], dialect: Dialect) -> int:
 
 
 def _find_unique_ids(messages: Iterable[Message], dialect: Dialect) -> frozenset[str]:
-    """Returns the ids of all calls, where no later call may have one of them."""
+    """Returns the ids of all calls, if no later call may have one of them."""
     if dialect.pairing not in _IDS_ARE_UNIQUE:
         return frozenset()
     return frozenset(

@@ -1,6 +1,6 @@
 """Brings back pinned messages that an earlier compaction took out of the view: they return with the next one.
 
-A message comes with those that it may not be parted from: a call with its results. It is put behind the handoff that
+A message comes with those that it may not be separated from: a call with its results. It is put after the handoff that
 stands for it, where the planner finds it as one of the messages that stay.
 """
 
@@ -30,7 +30,7 @@ _AROUND = 64  # messages before and after a pinned one among which those that be
 
 
 def stands_whole(compaction: Compaction | None, position: int) -> bool:
-    """Returns True where a message of the log stands in the view as it came."""
+    """Returns True if the view holds this message of the log unchanged."""
     return compaction is None or position >= compaction.length or Kept(position) in compaction.pieces
 
 
@@ -58,7 +58,7 @@ def bring_back_pinned(
 
 
 def _find_inseparable(store: Store, session: SessionRow, position: int) -> range:
-    """Returns the messages that may not be parted from one; none where there are too many to say."""
+    """Returns the messages that may not be separated from one; none if there are too many to list."""
     start = max(0, position - _AROUND)
     entries = store.read_from(session.id, start, 2 * _AROUND + 1)
     dialect = dialect_named(session.dialect)
@@ -74,7 +74,7 @@ def _set_apart(handoff: Handoff) -> Handoff:
 
 
 def _find_place(position: int, pieces: Sequence[Piece]) -> int:
-    """Behind the handoff, in the order of the log."""
+    """Returns the place behind the handoff, in the order of the log."""
     behind = max((at + 1 for at, piece in enumerate(pieces) if isinstance(piece, Handoff)), default=0)
     later = (
         at

@@ -1,12 +1,12 @@
-"""Tells how good a compaction was from what the agent did next.
+"""Measures how good a compaction was by what the agent did next.
 
     measure_qualities(store, session_id)        # of every compaction, by its key
 
-An agent goes on from a view by using values: a path in a call, an order number in an answer. Of those that had been said
-before the compaction was put in place, each first use is looked at once: did the value stand in the view, or did the agent
-have to search its history for it, read it again, or ask the person again? All of it stands in the log, so nothing is
-recorded while an agent works. The turns after a compaction are over at some time, and the log only grows: from then on the
-answer cannot change, and it is kept in the store.
+An agent continues from a view by using values: a path in a call, an order number in an answer. For values that had been
+said before the compaction was put in place, each first use is judged once: did the value stand in the view, or did the
+agent have to search its history for it, read it again, or ask the person again? All of this is in the log, so nothing is
+recorded while an agent works. At some point the turns after a compaction are over; since the log only grows, the
+answer cannot change from then on, and it is kept in the store.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Utterance(NamedTuple):
 
 
 class HeldValues(msgspec.Struct, frozen=True, eq=False):
-    """The values that stand in texts."""
+    """The values in texts."""
 
     texts: tuple[str, ...]
     values: frozenset[str]
@@ -91,7 +91,7 @@ class HeldValues(msgspec.Struct, frozen=True, eq=False):
 
 
 def hear_messages(messages: Iterable[Message]) -> Iterator[list[Utterance]]:
-    """Yields what is said in each message of a conversation."""
+    """Yields what each message of a conversation says."""
     tools: dict[str, str] = {}
     for message in messages:
         tools.update((part.call_id, part.name) for part in message.parts if isinstance(part, ToolCall))
@@ -128,9 +128,9 @@ def hold_values(spoken: Iterable[Utterance]) -> HeldValues:
 
 
 def find_uses(spoken: Iterable[Utterance]) -> Iterator[tuple[str, ...]]:
-    """Yields the values that the agent uses in what it says, each with shorter ones that are a part of it.
+    """Yields the values that the agent uses in its words, each with shorter values that are a part of it.
 
-    A path is used once: by itself where it was known, else by the name at its end.
+    A path is used once: as a whole if it was known, or else by the name at its end.
     """
     for one in spoken:
         if one.speech is not Speech.AGENT:
@@ -154,7 +154,7 @@ def find_uses(spoken: Iterable[Utterance]) -> Iterator[tuple[str, ...]]:
 
 
 def measure_qualities(store: Store, session_id: str) -> dict[int, LiveQuality]:
-    """Returns what the turns after each compaction of the conversation tell of it, undone ones included, by its key."""
+    """Returns the quality of each compaction of the conversation, undone ones included, by its key."""
     rows = store.compactions(session_id, undone=True)
     if not rows:
         return {}
@@ -179,7 +179,7 @@ def measure_qualities(store: Store, session_id: str) -> dict[int, LiveQuality]:
 
 
 def read_receipt(stored: Mapping[str, Any], quality: LiveQuality | None = None) -> Receipt | None:
-    """Returns a stored receipt with the quality of its compaction; None where another version wrote it otherwise."""
+    """Returns a stored receipt with the quality of its compaction; None if another version wrote it otherwise."""
     try:
         receipt = msgspec.convert(dict(stored), Receipt)
     except msgspec.ValidationError:
@@ -200,7 +200,7 @@ def _keep(store: Store, name: str, quality: LiveQuality) -> None:
 
 
 class _HeardLog:
-    """The whole log of a conversation, as it was said. What a damaged store lacks of it says nothing."""
+    """The whole log of a conversation, as it was said. A message that a damaged store lacks says nothing."""
 
     def __init__(self, store: Store, session_id: str) -> None:
         dialect = dialect_named(store.session(session_id).dialect)
@@ -220,7 +220,7 @@ class _HeardLog:
                 self._first.setdefault(value, place)
 
     def stood_before(self, value: str, position: int) -> bool:
-        """Returns True where the value was said before this position."""
+        """Returns True if the value was said before this position."""
         if self._first.get(value, position) < position:
             return True
         return " " in value and any(value in held for held in self.held[:position])
@@ -254,7 +254,7 @@ class _SentView:
         self._written = hold_values(one for heard in hear_messages(written) for one in heard)
 
     def find(self, value: str) -> _Way | None:
-        """Returns where the value stands in the view; None where it does not."""
+        """Returns where the value stands in the view; None if it does not."""
         if any(value in held for held in self._whole):
             return _Way.KEPT
         return _Way.WRITTEN if value in self._written else None

@@ -23,9 +23,9 @@ _NOTE = "retention"
 
 
 def honour_retention(store: Store, settings: Settings, now: float) -> Sequence[ExpiredConversation]:
-    """Deletes what is due by the settings, at most once an hour; returns what went.
+    """Deletes expired conversations by the settings, at most once an hour; returns what was deleted.
 
-    A store that cannot be written to at the moment is left as it is: the next process that opens it tries again.
+    Does nothing if the store cannot be written to at the moment: the next process that opens it tries again.
     """
     days = settings.store.retention_days
     if days is None:
@@ -43,7 +43,7 @@ def honour_retention(store: Store, settings: Settings, now: float) -> Sequence[E
 
 
 def expire(store: Store, now: float, days: float) -> Sequence[ExpiredConversation]:
-    """Deletes conversations that were not used for so many days, and notes how many; returns what went."""
+    """Deletes conversations that were not used for so many days, and records how many; returns what was deleted."""
     gone = store.expire(now - days * DAY_SECONDS)
     if gone:
         messages = sum(one.messages for one in gone)

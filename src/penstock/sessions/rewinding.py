@@ -1,6 +1,6 @@
 """Takes messages out of the view of a conversation again. The log keeps them: a rewind is a record, and can be undone.
 
-A record says what the view is from now on, as a compaction does. Where the newest compaction summarised messages that are
+A record says what the view is from now on, as a compaction does. If the newest compaction summarised messages that are
 taken out, its handoff cannot stay; the newest earlier one whose handoff tells nothing of them takes its place.
 """
 

@@ -3,13 +3,14 @@
     store = penstock.open_store("sqlite:///work.db")
     session = penstock.Session.create(store, model="gpt-4.1")
     session.append([{"role": "user", "content": "…"}])
-    session.view()                     # what the model is to be sent
+    session.view()                     # the messages to send to the model
     session.compact(target_tokens=20_000)
     session.search("the port of the staging database")
     session.original("m14")
 
-The log only grows. A compaction is one more record, and so is a rewind: both can be undone. It is made of the view, and
-committed only if no other process has committed one meanwhile. Messages that arrive while it is made stand behind it.
+The log only grows. A compaction is one more record, and so is a rewind: both can be undone. A compaction is made from
+the view, and committed only if no other process has committed one meanwhile. Messages that arrive while it is being made
+follow it.
 """
 
 from __future__ import annotations
@@ -28,16 +29,10 @@ from penstock.conversation.handles import (
 from penstock.conversation.view import Compaction
 from penstock.conversation.wire import parse_json
 from penstock.engine.attempt import WriterMemory
-from penstock.engine.compress import (
-    CompressRequest,
-    compress_list,
-    read_settings,
-    run_sync,
-    summarise_list,
-)
+from penstock.engine.compress import CompressRequest, compress_list, read_settings, summarise_list
 from penstock.engine.learned import notes_for
 from penstock.engine.summariser import summariser_of
-from penstock.engine.threads import in_thread
+from penstock.engine.threads import in_thread, run_sync
 from penstock.errors import SettingsError, UnknownHandle
 from penstock.measure.usage import Usage, normalise_usage
 from penstock.planning.policy import Trigger
@@ -74,15 +69,15 @@ __all__ = ["Session"]
 
 
 class Session:
-    """One conversation in a store, at its tip. Not safe to share between threads; the store is.
+    """One conversation in a store, at its tip. Not safe to share between threads, unlike the store.
 
-    Handles are message numbers: `m1` is the first message of the log. `context.engine` of the settings chooses how the view
-    is compacted; what other engines have kept of the conversation can still be read.
+    Handles are message numbers: `m1` is the first message of the log. The setting `context.engine` chooses the engine that
+    compacts the view; whatever other engines have kept of the conversation can still be read.
 
-    A host may set three attributes. `tool_limits`: from how many characters on `keep_results` stores the results of single
-    tools, None for never. `recall_tool`: the tool by which the agent reads originals (`history_expand`), which stubs,
-    previews and handoffs then name. `endpoint`: the address of the session's model; what is learned of a model is kept by
-    both. `workings` is for hosts inside this package and may change at any time.
+    A host may set three attributes. `tool_limits`: for single tools, the number of characters above which `keep_results`
+    stores a result, or None for never. `recall_tool`: the tool with which the agent reads originals (`history_expand`);
+    stubs, previews and handoffs then name it. `endpoint`: the address of the session's model; what Penstock learns of a
+    model is kept by model and address. `workings` is for hosts inside this package and may change at any time.
     """
 
     def __init__(
@@ -105,7 +100,7 @@ class Session:
         title: str = "",
         settings: Settings | Mapping[str, Any] | None = None,
     ) -> Self:
-        """Returns a new conversation. First deletes conversations that have expired by `store.retention_days`."""
+        """Returns a new conversation. First deletes those that have expired (`store.retention_days`)."""
         dialect_named(dialect)
         honour_retention(require_store(store), read_settings(settings), time.time())
         new = NewSession(id=new_session_id(), at=time.time(), dialect=dialect, model=model, title=title)
@@ -115,7 +110,7 @@ class Session:
     def resume(
         cls, store: Store, session_id: str, settings: Settings | Mapping[str, Any] | None = None
     ) -> Self:
-        """Returns the conversation of a session, at its tip. Raises UnknownSession, also for one that has expired."""
+        """Returns the conversation of a session, at its tip. Raises UnknownSession, also for an expired one."""
         honour_retention(require_store(store), read_settings(settings), time.time())
         return cls(store, store.tip(str(session_id)), settings)
 
@@ -133,51 +128,52 @@ class Session:
         return self.workings.tip.length
 
     def __bool__(self) -> bool:
-        return True  # it is there, also while nothing was said in it
+        return True  # even while it has no messages
 
     def __repr__(self) -> str:
         return f"<Session {self.id}: {len(self):,} messages, {self.row.dialect}, in {self.store.url}>"
 
     def append(self, messages: Sequence[Any], *, keep_results: bool = False) -> list[str]:
-        """Appends messages (objects, or their JSON, which is kept byte for byte) to the log; returns their handles.
+        """Appends messages to the log and returns their handles. JSON is kept byte for byte; objects are encoded.
 
-        With `keep_results`, tool results that are too large go to the store, and previews stand in their place: see
-        `keep_results`. Durable when it returns. Raises InputError for a message that is not one of the dialect,
-        StoreConflict where another process has appended meanwhile (`refresh`, look at what it was, and append anew).
+        With `keep_results`, tool results that are too large go to the store, and previews take their place: see
+        `keep_results`. Durable when it returns. Raises InputError for anything but a message of the dialect, and
+        StoreConflict if another process has appended meanwhile (call `refresh`, look at what is new, and append again).
         """
-        logged = self.workings.log_messages(messages, keep_results=keep_results)
+        prepared = self.workings.prepare(messages, keep_results=keep_results)
+        logged = self.workings.log_prepared(prepared)
         return [
             name_message(position + 1) for message in logged if (position := message.position) is not None
         ]
 
     def keep_results(self, messages: Sequence[Any]) -> list[Any]:
-        """Keeps large tool results in the store; returns the messages as they may be appended and sent.
+        """Moves large tool results to the store; returns the messages to append and send.
 
-        A result over `tools.result_chars` (less for a small window; `tool_limits` has the limits of single tools), and
-        the largest of a turn that has more than `tools.turn_chars`, are replaced by their beginning, their size and a
-        handle. `original` gives all of one by its handle. Other messages are the objects that were given.
+        Replaces a result over `tools.result_chars` (less for a small window; `tool_limits` has the limits of single
+        tools), and the largest of a turn with more than `tools.turn_chars`, by its beginning, its size and a handle.
+        `original` returns the whole result for the handle. All other messages are the caller's own objects.
         """
         return self.workings.keep_results(messages)
 
     def refresh(self) -> None:
-        """Catches up with the store, whichever process has written to the conversation."""
+        """Reads what other processes have written to the conversation."""
         self.workings.refresh()
 
     def view(self) -> list[Any]:
         """Returns the messages to send to the model: the newest compaction's view and everything logged after it.
 
-        Where the log is broken, as a killed process leaves it, the view is not: a call that never got its result has a
-        stub, a result without a call is left out. Calls at the very end may still run and stay as they are.
+        The view is sound even if a killed process has left a broken log: a call that never got its result has a stub,
+        and a result without a call is left out. Calls at the very end may still be running and stay as they are.
         """
-        return [message.wire for message in self.workings.read_standing().view.mend()]
+        return [message.wire for message in self.workings.read_view_base().view.mend()]
 
     def view_bytes(self) -> list[bytes]:
-        """Returns the messages of `view` as JSON; kept messages have the bytes with which they were appended.
+        """Returns the messages of `view` as JSON. Kept messages have the exact bytes that were appended.
 
-        A message that was appended as an object has the bytes that it was logged with, which never change; so have
-        handoffs and stubs, which are ours. A provider's cache of the conversation so far therefore holds.
+        A message that was appended as an object has the bytes of its log entry, which never change; so do our own handoffs
+        and stubs. Therefore a provider's cache of the conversation stays valid.
         """
-        return [message.raw for message in self.workings.read_standing().view.mend()]
+        return [message.raw for message in self.workings.read_view_base().view.mend()]
 
     def compact(  # noqa: PLR0913  # all by name
         self,
@@ -192,7 +188,7 @@ class Session:
     ) -> Compressed:
         """Compacts the view and commits it, unless there is nothing to do. `trigger` is the occasion.
 
-        Raises what `penstock.compress` raises, and StoreConflict where another process has compacted the same view
+        Raises what `penstock.compress` raises, and StoreConflict if another process has compacted the same view
         meanwhile: that compaction stands, and this one is discarded.
         """
         return run_sync(
@@ -218,8 +214,8 @@ class Session:
         summariser: Any = None,
         trigger: Trigger = Trigger.MANUAL,
     ) -> Compressed:
-        """As `compact`, without blocking the event loop. If it is cancelled, nothing is committed."""
-        standing = await in_thread(self.workings.read_standing, with_pins=True)
+        """Does what `compact` does without blocking the event loop. If it is cancelled, nothing is committed."""
+        base = await in_thread(self.workings.read_view_base, with_pins=True)
         request = CompressRequest(
             target_tokens=target_tokens,
             context_length=context_length or max(1, self.workings.count_reported(self.window.tokens)),
@@ -232,7 +228,7 @@ class Session:
             settings=self.settings,
             recall_tool=self.recall_tool,
             pins=frozenset(position + 1 for position in find_standing_pins(self.store, self.id)),
-            numbers=standing.view.numbers,
+            numbers=base.view.numbers,
             memory=WriterMemory(
                 notes_for(self.store, self.id, self.workings.notebook.redactor.redact),
                 self.workings.meter.learned,
@@ -240,8 +236,8 @@ class Session:
             ),
         )
         writer = None if summariser is None else summariser_of(summariser)
-        result = await self._compact_list(standing.view.wires, request, writer)
-        await in_thread(self.workings.commit, standing, result, None, trigger)
+        result = await self._compact_list(base.view.wires, request, writer)
+        await in_thread(self.workings.commit, base, result, None, trigger)
         return result
 
     async def _compact_list(
@@ -255,16 +251,16 @@ class Session:
         return await summarise_list(wires, request, writer, self.workings.notebook)
 
     def rewind(self, n: int = 1) -> list[Any]:
-        """Takes the last `n` messages out of the view, or all if there are fewer; returns them in their order.
+        """Takes the last `n` messages out of the view, or all if there are fewer; returns them in order.
 
-        The log keeps them, and `undo` brings them back. Where the newest compaction summarised some of them, the view is
-        again the one that it had before. A call whose result is taken out stands at the end of the view, open. Raises
-        StoreConflict where another process has compacted the view meanwhile.
+        The log keeps them, and `undo` brings them back. If the newest compaction summarised some of them, the view goes
+        back to the one before that compaction. A call whose result is taken out stays at the end of the view, open.
+        Raises StoreConflict if another process has compacted the view meanwhile.
         """
         count: Any = n
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise SettingsError(f"n is {count!r}; give the number of messages to take back, at least 1")
-        base = self.workings.read_standing()
+        base = self.workings.read_view_base()
         records = [row.compaction for row in self.store.compactions(self.id)]
         rewound = rewind_view(records, base.tip.length, count, rewound_positions(self.store, self.id))
         if not rewound.gone:
@@ -281,31 +277,30 @@ class Session:
         return gone
 
     def clear(self) -> None:
-        """Empties the view: the next message is the first one sent to the model. The log keeps all; `undo` restores it."""
+        """Empties the view: the model sees only what comes next. The log keeps everything; `undo` restores the view."""
         self.rewind(max(1, len(self)))
 
     def undo(self) -> bool:
-        """Takes back the newest compaction, rewind or clearing; returns False if there is none."""
-        self.workings.forget_report()
+        """Undoes the newest compaction, rewind or clearing; returns False if there is none."""
+        self.workings.meter.forget_report()
         undone = self.store.undo(self.id, time.time())
         if undone is not None:
             self.workings.view_key = undone.over
         return undone is not None
 
     def receipts(self) -> list[Receipt]:
-        """Returns the receipts of the compactions in force, oldest first, each with its quality as later turns show it.
+        """Returns the receipts of the compactions in force, oldest first, each with the quality that later turns showed.
 
-        Receipts that another version of Penstock wrote in another form are left out.
+        Leaves out receipts that another version of Penstock wrote in another form.
         """
         qualities = measure_qualities(self.store, self.id)
         found = [read_receipt(row.receipt, qualities[row.key]) for row in self.store.compactions(self.id)]
         return [receipt for receipt in found if receipt is not None]
 
     def branch(self, upto: str | None = None, *, title: str = "") -> Session:
-        """Returns another conversation that shares this one's log up to a handle, or all of it.
+        """Returns a new conversation that shares this one's log up to a handle, or all of it.
 
-        It begins with the view that this one has there: a compaction that lies within what is shared is taken over, and
-        so are pins.
+        It begins with the view that this one had at that point: compactions and pins within the shared part come along.
         """
         length = len(self) if upto is None else parse_message_handle(upto)
         new = NewSession(
@@ -321,9 +316,9 @@ class Session:
         )
 
     def sub_agent(self, *, model: str = "", dialect: str = "", title: str = "") -> Session:
-        """Returns a new conversation for a sub-agent that works for this one: not in lists, and deleted with it.
+        """Returns a new conversation for a sub-agent that works for this one: no list shows it, and it is deleted with it.
 
-        Model and dialect are those of this one unless others are named.
+        It has this one's model and dialect unless the caller names others.
         """
         new = NewSession(
             id=new_session_id(),
@@ -338,7 +333,7 @@ class Session:
     def pin(self, handle: str) -> bool:
         """Keeps the message whole in every later compaction, with the call or the results that belong to it.
 
-        Returns False where it was shortened or summarised before: then it comes back whole with the next compaction.
+        Returns False if it was shortened or summarised before: then it comes back whole with the next compaction.
         """
         position = self._position(handle)
         self.store.pin(self.id, position)
@@ -352,7 +347,7 @@ class Session:
     def original(self, handle: str) -> Any:
         """Returns the message with that handle, as it was appended, or the text of a stored result, a summary or a node.
 
-        For "handoff" it is the list of all messages that the handoff in the view stands for. Raises UnknownHandle.
+        For "handoff", returns the list of all messages that the view's handoff stands for. Raises UnknownHandle.
         """
         kind = parse_handle(handle).kind
         if kind is HandleKind.HANDOFF:
@@ -362,23 +357,23 @@ class Session:
         return parse_json(self._entry(handle).raw)
 
     def search(self, query: str, *, hits: int = 10, characters: int = 1_200) -> list[Finding]:
-        """Returns the best findings in the log, its summaries and its stored results, except for messages in the view.
+        """Returns the best findings in the log, its summaries and its stored results; leaves out messages in the view.
 
-        `query` may be a few words, or the live request with what came before it. Excerpts are redacted.
+        `query` may be a few words, or the live request with the text before it. Excerpts are redacted.
         """
         return list(self.history.search(query, Wish(hits=hits, characters=characters)))
 
     def entities(self, name: str = EVERYTHING) -> list[EntityState]:
         """Returns the last known state of the files, commands, records and people that a name refers to, newest first.
 
-        A path or its end, a command or words of it, an id, a person, a kind such as "file"; by default all of them. Each
-        has its last state and the handle of the message where that stands. What is returned is redacted.
+        `name` is a path or the end of one, a command or some of its words, an id, a person, or a kind such as "file"; by
+        default, everything. Each comes with its last state and the handle of the message that says so. Texts are redacted.
         """
         return match_entities(self.workings.own_history().entities(), name)
 
     @property
     def history(self) -> History:
-        """The whole conversation, to be searched and read by handle."""
+        """The whole conversation, for searching, and for reading by handle."""
         newest = self.store.newest_compaction(self.id)
         history: History = self.workings.own_history()
         for compactor in self.workings.compactors.values():
@@ -390,26 +385,27 @@ class Session:
         return tool_schemas()
 
     def handle_tool_call(self, name: str, args: Any, *, tokens: int = 4_000) -> str:
-        """Returns the answer of a recall tool as JSON of at most `tokens` tokens, whatever arguments the model sent."""
+        """Returns a recall tool's answer as JSON of at most `tokens` tokens, whatever arguments the model sent."""
         budget = Budget(self.workings.notebook.tokenizer.count, tokens)
         return answer(self.history, name, args, budget, redact=self.workings.notebook.redactor.redact)
 
     @property
     def window(self) -> Window:
-        """The window of the session's model, and its source."""
+        """The window of the session's model, and the source of that figure."""
         return self.workings.window
 
     def estimate(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
         """Returns the tokens that the provider would report for a request with the present view and these tools.
 
-        What it reported last counts, with what came since; before that, our own count, as far as it was seen to be off.
+        Starts from the provider's last report and adds what came since; before the first report, from our own count, corrected
+        by the error that it was seen to have.
         """
-        return self.workings.expect_tokens(self.count(tools=tools, system=system))
+        return self.workings.meter.estimate(self.count(tools=tools, system=system))
 
     def count(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
         """Returns the tokens of that request by our own count.
 
-        The view is counted whole once, and again after a compaction or an undo; else what was logged since is added.
+        Counts the whole view once, and again after a compaction or an undo; otherwise only adds what was logged since.
         """
         return self.workings.weigh_outside(tools=tools, system=system) + self.workings.count_view().tokens
 
@@ -421,10 +417,10 @@ class Session:
         model: str = "",
         task: str = TURN_TASK,
     ) -> UsageRow:
-        """Records what a request used and cost, and learns from it how the provider counts; returns the record.
+        """Records a request's usage and cost, and learns from it how the provider counts; returns the record.
 
-        `usage` is what the provider reported, in any shape, as a dict or as its SDK's object. `counted_tokens` is what `count` gave for that request, where
-        it was one of the present view. `model` is the one that answered, where it is not the session's.
+        `usage` is the provider's report in any shape, as a dict or as its SDK's object. `counted_tokens` is the result of
+        `count` for that request, if it held the present view. `model` is the model that answered, if not the session's.
         """
         reported = usage if isinstance(usage, Usage) else normalise_usage(usage)
         row = price_request(self.row.id, reported, model or self.row.model, at=time.time(), task=task)
@@ -432,7 +428,7 @@ class Session:
         return row
 
     def learn_window(self, failure: ErrorClass) -> bool:
-        """Keeps the window that a provider's error states for the session's model; returns False if it states none.
+        """Remembers the window that a provider's error states for the session's model; returns False if it states none.
 
         `penstock.classify_error` reads errors.
         """

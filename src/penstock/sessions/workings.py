@@ -1,8 +1,8 @@
-"""The workings of a `Session`: its state and the steps that it is made of, for the rooms of this package that host one.
+"""The workings of a `Session`: its state and its single steps, for rooms of this package that host one.
 
-`Session` is what users see. A host that keeps the view in memory, or prepares compactions beside the work, takes the
-steps one by one: `read_standing` gives the view that a compaction is made of, `draft` works out what to record of it, and
-`commit_draft` only writes. None of this is part of the public interface.
+Users see `Session`. A host that keeps the view in memory, or prepares compactions in the background, takes the steps one
+by one: `read_view_base` returns the view for a compaction, `draft` works out its record, and `commit_draft` only writes.
+None of this is part of the public interface.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from penstock._log import log
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.view import ViewMessage
 from penstock.conversation.wire import parse_json
-from penstock.engine.compress import CompressRequest, new_notebook
+from penstock.engine.compress import new_notebook
 from penstock.engine.registry import session_compactors
-from penstock.measure.weigh import weigh
+from penstock.measure.weigh import outside_tokens, weigh
 from penstock.planning.policy import Trigger
 from penstock.planning.receipt import NOTHING_TO_DO, describe_compaction
 from penstock.recall.semantic import embedder_for
@@ -27,10 +27,9 @@ from penstock.sessions.drafts import CompactionDraft, draft_compaction
 from penstock.sessions.facts import list_demands
 from penstock.sessions.history import SessionHistory
 from penstock.sessions.metering import SUMMARY_TASK, CountedView, Meter
-from penstock.sessions.previews import scale_limits
 from penstock.sessions.quality import read_receipt
-from penstock.sessions.results import ResultKeeper
-from penstock.sessions.stored_view import ViewBase, read_standing
+from penstock.sessions.results import ResultKeeper, scale_limits
+from penstock.sessions.stored_view import ViewBase, read_view_base
 from penstock.stores.values import COMPRESSION, NewCompaction, NewSession
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ __all__ = ["Workings", "new_session_id"]
 
 
 class _LoggedMessages(NamedTuple):
-    """The bytes of the last append, and the two ends of the log that they lie between: ids say all that stands before them."""
+    """The bytes of the last append, and the ends of the log before and after it, whose ids identify everything before."""
 
     start: LogTip
     end: LogTip
@@ -59,11 +58,11 @@ class _LoggedMessages(NamedTuple):
 
 
 class Workings:
-    """The state of a session: its row, the tip of its log, what was read of it, and what was counted.
+    """The state of a session: its row, the tip of its log, and its readings and counts.
 
-    `view_key` is the key of the compaction in force, 0 for the bare log, as far as this process knows: another may have
-    compacted since the last `refresh`. `listed_window` is the window that the provider's list of models states for the
-    session's model, where a host knows it.
+    `view_key` is the key of the compaction in force, 0 for the bare log, as far as this process knows: another process
+    may have compacted since the last `refresh`. `listed_window` is the window of the session's model in the provider's
+    list of models, if a host knows it.
     """
 
     def __init__(self, session: Session, row: SessionRow) -> None:
@@ -81,26 +80,26 @@ class Workings:
 
     @property
     def settings(self) -> Settings:
-        """The settings of the session, which a host may replace."""
+        """The settings of the session. A host may replace them."""
         return self._session.settings
 
     @property
     def meter(self) -> Meter:
-        """The meter of the session's model, at the address that the host has named."""
+        """The meter of the session's model, at the host's address for it."""
         self._meter.model, self._meter.endpoint = self.row.model, self._session.endpoint
         return self._meter
 
     @property
     def window(self) -> Window:
-        """The window of the session's model, and its source."""
+        """The window of the session's model, and the source of that figure."""
         return self.meter.window(self.settings.model.window_of(self.row.model), self.listed_window)
 
     def refresh(self) -> None:
-        """Catches up with the store, whichever process has written to the conversation."""
+        """Reads what other processes have written to the conversation."""
         self.go_to(self.store.tip(self.row.id), self.store.standing(self.row.id))
 
     def go_to(self, row: SessionRow, standing: Standing) -> None:
-        """Goes to where the conversation stands, as the store was found to have it."""
+        """Moves to the state of the conversation that the store was found to have."""
         self.row = row
         self._place(standing)
 
@@ -108,15 +107,8 @@ class Workings:
         self.tip = standing.tip
         self.view_key = standing.view
 
-    def log_messages(self, messages: Sequence[Any], *, keep_results: bool = False) -> list[ViewMessage]:
-        """Appends messages, as `append` does; returns them as they stand in the view from now on.
-
-        For a host that keeps the view in memory: with the bytes that were logged, and where.
-        """
-        return self.log_prepared(self.prepare(messages, keep_results=keep_results))
-
     def prepare(self, messages: Sequence[Any], *, keep_results: bool = False) -> PreparedMessages:
-        """Returns messages as `log_prepared` takes them. Nothing is logged yet, but for results that the store keeps."""
+        """Prepares messages for `log_prepared`. Writes nothing yet, except large results that go to the store."""
         given = self.keep_results(messages) if keep_results else messages
         return prepare_given(given, dialect_named(self.row.dialect), self.notebook.tokenizer)
 
@@ -127,7 +119,11 @@ class Workings:
         delivery: Delivery | None = None,
         queued_upto: int | None = None,
     ) -> list[ViewMessage]:
-        """Appends messages that were prepared, as `log_messages` does; `delivery` and `queued_upto` as `Store.deliver` takes them."""
+        """Appends prepared messages; returns them as messages of the view.
+
+        Each has its logged bytes and its position, for a host that keeps the view in memory. For `delivery` and
+        `queued_upto` see `Store.deliver`.
+        """
         raws, wires, first = prepared.raws, prepared.wires, self.tip.length
         given = self.row.id, prepared.new, self.tip.id, time.time()
         if delivery is None and queued_upto is None:
@@ -137,7 +133,7 @@ class Workings:
         if self._counted is not None and not done.again:
             self._logged = _LoggedMessages(self.tip, done.tip, raws)
         self.tip = done.tip
-        if done.again:  # another process has logged the same there, and may have spelled it otherwise
+        if done.again:  # another process has logged the same messages there, perhaps in other bytes
             raws = [entry.raw for entry in self.store.read_from(self.row.id, first, len(raws))]
             wires = [parse_json(raw) for raw in raws]
         return [
@@ -145,7 +141,7 @@ class Workings:
         ]
 
     def keep_results(self, messages: Sequence[Any]) -> list[Any]:
-        """Keeps large tool results in the store, as `Session.keep_results` says."""
+        """Moves large tool results to the store: see `Session.keep_results`."""
         wires = read_given(messages)
         keeper = ResultKeeper(
             store=self.store,
@@ -159,64 +155,63 @@ class Workings:
         return [one if now is wire else now for one, wire, now in zip(messages, wires, kept, strict=True)]
 
     def redact(self, text: str) -> str:
-        """Returns the text without secrets, by the settings."""
+        """Returns the text without secrets, as the settings say."""
         return self.notebook.redactor.redact(text)
 
     def is_behind(self) -> bool:
-        """Returns True where another process has written to the conversation's log."""
+        """Returns True if another process has written to the conversation's log."""
         return self.store.log_tip(self.row.id) != self.tip
 
-    def read_standing(self, *, with_pins: bool = False) -> ViewBase:
-        """Returns the view as it is now, for a compaction that is made elsewhere and committed later.
+    def read_view_base(self, *, with_pins: bool = False) -> ViewBase:
+        """Returns the present view, for a compaction that is made elsewhere and committed later.
 
-        `with_pins` brings back, whole, pinned messages that an earlier compaction took out: a compaction is made of that
-        view, and it is not sent before.
+        `with_pins` brings back pinned messages that an earlier compaction took out. Such a view is only for making a
+        compaction, not for sending.
         """
-        return read_standing(self.store, self.row, with_pins=with_pins)
+        return read_view_base(self.store, self.row, with_pins=with_pins)
 
     def list_demands(self) -> list[NewFact]:
-        """Returns what people demand in the messages that stand whole in the view, the newest first, redacted."""
+        """Returns people's demands in the messages that are whole in the view, newest first, redacted."""
         return list_demands(
-            self.read_standing().view, dialect_named(self.row.dialect), self.notebook.redactor
+            self.read_view_base().view, dialect_named(self.row.dialect), self.notebook.redactor
         )
 
     def commit(
         self,
-        standing: ViewBase,
+        base: ViewBase,
         result: Compressed,
         decision: Mapping[str, Any] | None = None,
         trigger: Trigger = Trigger.MANUAL,
     ) -> bool:
-        """Commits a compaction of that view, whatever was appended since; returns False where there was nothing to do.
+        """Commits a compaction of that view, whatever was appended since; returns False if there was nothing to do.
 
-        `decision` says why now, and is kept with the receipt. Raises StoreConflict where another process has compacted the
-        same view meanwhile.
+        `decision` is the reason for this moment, and is kept with the receipt. Raises StoreConflict if another process has
+        compacted the same view meanwhile.
         """
-        draft = self.draft(standing, result)
+        draft = self.draft(base, result)
         if draft is not None:
             self.commit_draft(draft, decision, trigger)
         return draft is not None
 
-    def draft(self, standing: ViewBase, result: Compressed) -> CompactionDraft | None:
-        """Returns what `commit` would record of a compaction of that view; None where there is nothing to do.
+    def draft(self, base: ViewBase, result: Compressed) -> CompactionDraft | None:
+        """Returns the record that `commit` would write for a compaction of that view; None if there is nothing to do.
 
-        Reads the store and writes nothing. All the work is here: `commit_draft` only writes.
+        Reads the store and writes nothing. All work is done here, so that `commit_draft` only writes.
         """
         if result.receipt.outcome == NOTHING_TO_DO:
             return None
-        return draft_compaction(standing, result, self.store, self.row, self.notebook.redactor)
+        return draft_compaction(base, result, self.notebook.redactor, self.store.facts(self.row.id))
 
     def complete_draft(
         self, draft: CompactionDraft, missed: Sequence[str], target_tokens: int
     ) -> CompletedDraft | None:
-        """Returns a draft that waits to be committed with these values of the view it was made of put in.
+        """Returns a waiting draft with these values of its original view added.
 
-        The view it gives takes at most `target_tokens`. None where nothing can be put in. Reads the store and writes
-        nothing.
+        The resulting view takes at most `target_tokens`. Returns None if nothing can be added.
         """
         book = self.notebook
         limits = CompletionLimits(target_tokens, self.weigh, book.tokenizer.count, book.redactor.redact)
-        return complete_draft(draft, missed, self.store, self.row, limits)
+        return complete_draft(draft, missed, limits)
 
     def commit_draft(
         self,
@@ -224,7 +219,7 @@ class Workings:
         decision: Mapping[str, Any] | None = None,
         trigger: Trigger = Trigger.MANUAL,
     ) -> None:
-        """Commits a draft, as `commit` does; the log says what was done, and on which occasion."""
+        """Commits a draft, as `commit` does; logs what was done, and on which occasion."""
         receipt = {**draft.receipt, **({"decision": dict(decision)} if decision else {})}
         self.record(draft.base, draft.compaction, receipt, draft.facts)
         if (made := read_receipt(draft.receipt)) is not None:
@@ -237,14 +232,14 @@ class Workings:
         receipt: Mapping[str, Any],
         facts: Sequence[NewFact] = (),
     ) -> None:
-        """Writes a record over the view that it was made of, and goes on in the session that it opens."""
+        """Writes a record over its original view, and continues in the session that it opens."""
         over = base.newest
         new = NewSession(
             id=new_session_id(),
             at=time.time(),
             dialect=self.row.dialect,
             model=self.row.model,
-            title=self.store.tip(self.row.id).title,  # as it is now: it may have been renamed
+            title=self.store.tip(self.row.id).title,  # the present one: it may have been renamed
             kind=COMPRESSION,
         )
         row = self.store.commit(
@@ -263,7 +258,7 @@ class Workings:
         self._meter.forget_report()
 
     def own_history(self) -> SessionHistory:
-        """Returns the history without what engines have kept of it."""
+        """Returns the history without anything that engines have kept of it."""
         if self._history is None or self._history.session_id != self.row.id:
             count, redact = self.notebook.tokenizer.count, self.notebook.redactor.redact
             self._history = SessionHistory(
@@ -276,47 +271,34 @@ class Workings:
             )
         return self._history
 
-    def expect_tokens(self, counted_tokens: int) -> int:
-        """Returns the tokens that the provider would report for a request of the view that we count so many in."""
-        return self.meter.estimate(counted_tokens)
-
     def count_reported(self, reported_tokens: int) -> int:
-        """Returns what we count in a prompt that the provider reports as so many tokens: windows are in its tokens."""
+        """Returns our count for a prompt of `reported_tokens`, since windows are in the provider's tokens."""
         return self.meter.count(reported_tokens)
 
     def weigh(self, messages: Sequence[Any]) -> int:
-        """Returns the tokens of messages as we count them."""
+        """Returns the tokens of messages, by our own count."""
         decoded = decode_all(dialect_named(self.row.dialect), read_given(messages))
         return sum(weigh(decoded, self.notebook.tokenizer))
 
     def weigh_outside(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
-        """Returns the tokens of what stands beside the messages of a request, as we count them."""
-        request = CompressRequest(tools=tools, system=system, settings=self.settings)
-        return request.goal(self.notebook.tokenizer).outside_tokens
+        """Returns the tokens of a request beside its messages, by our own count."""
+        return outside_tokens(system, tools, self.notebook.tokenizer)
 
     def book_summary(self, model: str, usage: Usage) -> None:
-        """Books what a request for a summary used, whether the summary is put in place or not."""
+        """Books the usage of a request for a summary, whether the summary is used or not."""
         self._session.record_usage(usage, model=model, task=SUMMARY_TASK)
-
-    def restore_report(self, counted_tokens: int, reported_tokens: int) -> None:
-        """Takes the report of an earlier process for the last one: of so many tokens as we counted them, for this view."""
-        self._meter.restore_report(counted_tokens, reported_tokens)
-
-    def forget_report(self) -> None:
-        """Drops the provider's last report: the view was replaced beside the store, and the next request is another one."""
-        self._meter.forget_report()
 
     @property
     def output_cap(self) -> int | None:
-        """The most tokens of an answer that the provider lets the session's model be asked for; None until it has said so."""
+        """The provider's limit for the length of answers of the session's model; None until it has stated one."""
         return (
             self.meter.learned.output_cap(self.row.model, self._session.endpoint) if self.row.model else None
         )
 
     def learn_output_cap(self, failure: ErrorClass) -> bool:
-        """Keeps the most tokens of an answer that a provider's error states for the session's model; False where it states none.
+        """Remembers the limit for answers that a provider's error states; returns False if it states none.
 
-        What an error leaves after the prompt is that of one request, and is not kept.
+        A limit that depends on the prompt only holds for one request, and is not kept.
         """
         if not failure.output_cap_tokens or failure.window_tokens or not self.row.model:
             return False
@@ -324,14 +306,14 @@ class Workings:
         return True
 
     def count_view(self) -> CountedView:
-        """Returns the tokens of the present view: what is known of it, and what was logged since."""
+        """Returns the tokens of the present view: the last count, plus what was logged since."""
         standing, dialect = self.store.standing(self.row.id), dialect_named(self.row.dialect)
         counted = self._counted
         if counted is not None and counted.compaction == standing.view and counted.tip != standing.tip:
             wires = [parse_json(raw) for raw in self._read_between(counted.tip, standing.tip)]
             counted = counted.extend(wires, dialect, self.notebook.tokenizer, standing.tip)
         if counted is None or counted.compaction != standing.view:
-            now = self.read_standing()
+            now = self.read_view_base()
             key = now.newest.key if now.newest is not None else 0
             sent = [message.wire for message in now.view.mend()]
             tokens = sum(self.notebook.weigh(sent, dialect))
@@ -340,7 +322,7 @@ class Workings:
         return counted
 
     def _read_between(self, start: LogTip, end: LogTip) -> Sequence[bytes]:
-        """Returns the bytes of the messages that lead from one end of the log to a later one."""
+        """Returns the bytes of the messages between one end of the log and a later one."""
         logged = self._logged
         if logged is not None and (logged.start, logged.end) == (start, end):
             return logged.raws
