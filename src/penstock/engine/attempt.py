@@ -1,16 +1,17 @@
-"""One try to have one model write a handoff: in the conversation itself, in one request, or part by part."""
+"""Makes one attempt at a handoff with one model: in the conversation itself, in one request, or part by part."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.message import Role
 from penstock.conversation.wire import json_text
+from penstock.engine.threads import gather_all, in_thread
 from penstock.errors import ErrorKind, NotWritten, ProviderError
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.usage import Usage
@@ -26,7 +27,7 @@ from penstock.writing.prompt import (
 from penstock.writing.prose import Prose, read_prose
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from penstock.engine.learned import Learned, PartNotes
     from penstock.measure.tokens import Tokenizer
@@ -43,23 +44,21 @@ __all__ = [
     "WritingJob",
 ]
 
-_T = TypeVar("_T")
-
-_MARGIN = 0.9  # of a window: another model's tokenizer counts otherwise
-_SLACK = 1.5  # times what is to be written: models do not count their words
+_MARGIN = 0.9  # of a window, since another model's tokenizer counts differently
+_SLACK = 1.5  # times the wanted length, since models do not count their words
 _CLOSING_TOKENS = 2_000  # for the request at the end of a conversation
-_LEAST_THINKING_TOKENS = 1_000  # on top of that; with less, the answer may be cut
-_THINKING_TOKENS = 4_096  # on top of what is to be written, for models that think first
+_LEAST_THINKING_TOKENS = 1_000  # on top of that; with less, the answer may be cut off
+_THINKING_TOKENS = 4_096  # on top of the wanted length, for models that think first
 _MOST_PARTS = 24
-_LEAST_ROOM = 400  # tokens for turns: less is no use
+_LEAST_ROOM = 400  # tokens for turns: less is useless
 _LEAST_NOTES = 300
-_TOO_LONG = 3  # times what was asked for
+_TOO_LONG = 3  # times the wanted length
 _AT_ONCE = 3  # requests
 _MOST_MARKS = 4  # cache marks that Anthropic takes in a request
 
 
 class Conversation(msgspec.Struct, frozen=True, eq=False):
-    """The request that the conversation's own model would get, as far as a provider may hold it in a cache."""
+    """The request that the conversation's own model would get, as a provider may have it in its cache."""
 
     messages: Sequence[Any]
     dialect: str
@@ -68,16 +67,16 @@ class Conversation(msgspec.Struct, frozen=True, eq=False):
     system: Any = None
     tools: Sequence[Any] = ()
     waits: bool = False
-    """True where a call at its end has no result yet, so that nothing can be said after it."""
+    """True if a call at its end has no result yet, so that no message can follow it."""
     mark: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
-    """Places cache marks as the host's own requests have them; None where it places none."""
+    """Places cache marks as in the host's own requests; None if it places none."""
 
 
 class WriterMemory(msgspec.Struct, frozen=True, eq=False):
-    """Notes on the conversation and what was learned about models, where a store keeps them beyond one summariser.
+    """Notes on the conversation and knowledge about models, if a store keeps them longer than one summariser.
 
-    `book` is told of each request which model answered it and what it used, whatever becomes of the answer; nothing at all
-    was used, as far as it is told, by one that was broken off.
+    `book` is called for each request with the model that answered and its usage, whatever becomes of the answer. For a
+    request that was broken off, the usage is empty.
     """
 
     notes: PartNotes | None = None
@@ -86,20 +85,20 @@ class WriterMemory(msgspec.Struct, frozen=True, eq=False):
 
 
 class WritingJob(msgspec.Struct, frozen=True, eq=False):
-    """The work to be written, how to make it smaller where it does not fit, and the conversation it is from."""
+    """The work for a model to write up, a way to make it smaller if it does not fit, and its conversation."""
 
     work: Work
     trim: Callable[[Work, int], Work]
     conversation: Conversation | None = None
     memory: WriterMemory = WriterMemory()
     most_request_tokens: int | None = None
-    """The most that the session's own model may be sent, where it has refused more."""
+    """The largest request for the session's own model, if it has refused a larger one."""
 
 
 class Writer(msgspec.Struct, frozen=True, eq=False):
-    """A model, the window it has (in tokens as we count), and the most turns (in tokens) that it is shown at once.
+    """A model, its window (by our count of tokens), and the maximum of turns (in tokens) to show it at once.
 
-    `is_main` where it is the session's own model, which has seen the conversation anyway.
+    `is_main` is True for the session's own model, which has seen the conversation anyway.
     """
 
     model: Model
@@ -110,43 +109,43 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def endpoint(self) -> str:
-        """The address that the model is at, "" for one without."""
+        """The address of the model, "" if it has none."""
         return str(getattr(self.model, "base_url", ""))
 
     @property
     def key(self) -> str:
-        """The key that tells this writer from others."""
+        """The key that identifies this writer."""
         return f"{self.model.dialect} {self.endpoint} {self.model.name}"
 
 
 class Allowance(NamedTuple):
-    """The rest of a budget for one request: seconds, and how often it may be sent."""
+    """The share of a budget for one request: seconds, and how often it may be sent."""
 
     seconds: float
     requests: int
 
 
 class CallBudget(Protocol):
-    """Keeps count of requests: says before each what is left for it, and is told what it used."""
+    """Keeps the budget of requests: grants each a share beforehand, and counts its usage afterwards."""
 
     def require(self, requests: int, prompt_tokens: int) -> None:
-        """Raises NotWritten where that many requests or tokens are not left."""
+        """Raises NotWritten if fewer requests or tokens than that are left."""
 
     def allow(self, prompt_tokens: int) -> Allowance:
-        """Returns what is left for a request, which counts from now on.
+        """Returns the rest of the budget for a request, which counts from now on.
 
-        Raises NotWritten where something is used up.
+        Raises NotWritten if something is used up.
         """
 
     def book(self, usage: Usage, requests: int) -> None:
-        """Counts what an allowed request used, however often it was sent."""
+        """Counts the usage of an allowed request, however often it was sent."""
 
     def lose(self) -> None:
-        """Takes note that an allowed request was broken off: what it used is not known."""
+        """Records that an allowed request was broken off, so that its usage is unknown."""
 
 
 class Writing:
-    """One try with one writer."""
+    """One attempt with one writer."""
 
     def __init__(self, writer: Writer, job: WritingJob, books: CallBudget, notes: PartNotes) -> None:
         self._writer = writer
@@ -157,10 +156,10 @@ class Writing:
 
     @property
     def fits_conversation(self) -> bool:
-        """True where the request can be put at the end of the conversation, whose prefix may be cached.
+        """True if the request can go to the end of the conversation, whose prefix may be cached.
 
-        Only for the session's own model: the conversation goes there as it is, secrets and all, as it did
-        before.
+        Only for the session's own model, since the conversation goes there unchanged, with all its secrets, as
+        it did before.
         """
         talk, model = self._job.conversation, self._writer.model
         if not self._writer.is_main or talk is None or talk.waits or talk.dialect != model.dialect:
@@ -171,7 +170,7 @@ class Writing:
         return self._room_in_conversation(talk) >= needed
 
     async def write_in_conversation(self) -> Prose:
-        """Returns the handoff, asked for as the last message of the conversation.
+        """Returns the handoff, after asking for it in a last message of the conversation.
 
         Raises ProviderError and NotWritten.
         """
@@ -184,7 +183,7 @@ class Writing:
             ask = Ask(**talk.mark(body))
         else:
             if talk.dialect == "anthropic" and _count_marks(talk) < _MOST_MARKS:
-                # Without a mark nothing is read from the cache; one here finds what is before it.
+                # Without a mark, nothing is read from the cache; a mark here finds everything before it.
                 block = {"type": "text", "text": prompt, "cache_control": {"type": "ephemeral"}}
                 closing = {"role": "user", "content": [block]}
             ask = Ask(messages=[*talk.messages, closing], system=talk.system, tools=talk.tools)
@@ -192,7 +191,7 @@ class Writing:
         return _require_handoff(await self._ask_for_text(ask, work.prose_tokens, talk.tokens, room))
 
     async def write_on_its_own(self) -> Prose:
-        """Returns the handoff from the turns alone, part by part where they do not fit.
+        """Returns the handoff from the turns alone, part by part if they do not fit.
 
         Raises as `write_in_conversation` does.
         """
@@ -201,12 +200,12 @@ class Writing:
         if work.tokens <= room:
             return _require_handoff(await self._write(handoff_prompt(work), work.prose_tokens))
         if work.tokens > _MOST_PARTS * room * _MARGIN:
-            work = await asyncio.to_thread(self._job.trim, work, int(_MOST_PARTS * room * _MARGIN))
+            work = await in_thread(self._job.trim, work, int(_MOST_PARTS * room * _MARGIN))
         parts = _cut_parts(work.turns, room, self._tokenizer)
         tokens = max(_LEAST_NOTES, min(work.prose_tokens, room // (2 * len(parts))))
         self._books.require(len(parts) + 1, work.tokens)
         gate = asyncio.Semaphore(_AT_ONCE)
-        notes = await _gather(self._take_notes(part, tokens, gate) for part in parts)
+        notes = await gather_all(self._take_notes(part, tokens, gate) for part in parts)
         return _require_handoff(await self._write(merge_prompt(work, notes), work.prose_tokens))
 
     async def _take_notes(self, turns: Sequence[WorkTurn], tokens: int, gate: asyncio.Semaphore) -> str:
@@ -217,7 +216,7 @@ class Writing:
             return known
         async with gate:
             notes = await self._write(prompt, tokens)
-        _require_handoff(notes)  # notes that say nothing are not kept, and not built upon
+        _require_handoff(notes)  # empty notes are neither kept nor used
         self._known_notes.put(key, notes)
         return notes
 
@@ -230,7 +229,7 @@ class Writing:
     async def _ask_for_text(self, ask: Ask, tokens: int, prompt_tokens: int, room: int | None = None) -> str:
         """Returns the text of the answer, which has at most `room` tokens of the window.
 
-        Where only the room asked for the answer was too much, less is asked for, once.
+        If the request was refused only for its room for the answer, asks once more with less.
         """
         cap = self._limit_output(tokens)
         cap = cap if room is None else min(cap, room)
@@ -266,7 +265,7 @@ class Writing:
         return answer
 
     def _room_in_conversation(self, talk: Conversation) -> int:
-        """Returns the tokens of the window that are left for the answer behind the conversation and the request."""
+        """Returns the tokens of the window that are left for the answer after the conversation and the request."""
         return self._writer.window_tokens - talk.tokens - _CLOSING_TOKENS
 
     def _limit_output(self, tokens: int) -> int:
@@ -276,7 +275,7 @@ class Writing:
     def _count_room(self, empty_prompt: str, tokens: int) -> int:
         """Returns the tokens that are left for turns.
 
-        Raises NotWritten where that is too little to be of use.
+        Raises NotWritten if there are too few to be useful.
         """
         taken = (
             self._tokenizer.count(SYSTEM)
@@ -291,7 +290,7 @@ class Writing:
 
 
 def _count_marks(talk: Conversation) -> int:
-    """Returns how many cache marks the request has already."""
+    """Returns the number of cache marks in the request."""
     parts = (*talk.messages, *talk.tools, talk.system)
     texts = (
         bytes(part).decode() if isinstance(part, (bytes, msgspec.Raw)) else json_text(part) for part in parts
@@ -300,7 +299,7 @@ def _count_marks(talk: Conversation) -> int:
 
 
 def _require_text(answer: Answer, tokens: int, tokenizer: Tokenizer) -> None:
-    """Raises NotWritten for an answer that is no whole text of about the length that was asked for."""
+    """Raises NotWritten unless the answer is a complete text of about the wanted length."""
     if answer.finish is Finish.REFUSED:
         raise NotWritten("it refused")
     if not answer.text.strip():
@@ -323,7 +322,7 @@ def _require_handoff(text: str) -> Prose:
 def _cut_parts(turns: Sequence[WorkTurn], room: int, tokenizer: Tokenizer) -> list[list[WorkTurn]]:
     """Returns the turns in parts of at most `room` tokens and about the same size.
 
-    A turn that is larger than a part is cut.
+    Cuts turns that are larger than a part.
     """
     pieces = [piece for turn in turns for piece in _cut_turn(turn, room, tokenizer)]
     total = sum(piece.tokens for piece in pieces)
@@ -348,17 +347,6 @@ def _cut_turn(turn: WorkTurn, room: int, tokenizer: Tokenizer) -> Iterable[WorkT
     for start in range(0, len(rest), step):
         text = f"{header}\n{rest[start : start + step]}"
         yield type(turn)(turn.number, text, tokenizer.count(text) + 2)
-
-
-async def _gather(work: Iterable[Awaitable[_T]]) -> list[_T]:
-    """Returns all results, in order. Where one fails, the others are stopped before the failure is raised."""
-    tasks = [asyncio.ensure_future(one) for one in work]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _digest(*texts: str) -> str:

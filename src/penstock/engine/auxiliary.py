@@ -35,14 +35,14 @@ def writes_summaries(settings: Settings, model: str, provider: str) -> bool:
 def summariser_for(
     settings: Settings, main: Model | None, main_window_tokens: int | None = None, provider: str = ""
 ) -> Summariser | None:
-    """Returns the summariser that the settings ask for, None where no model is configured.
+    """Returns the summariser that the settings ask for, None if no model is configured.
 
-    Nothing is sent yet. `auto` and `same-as-main`: the session's own model; with `auto`,
+    Sends nothing yet. `auto` and `same-as-main`: the session's own model; with `auto`,
     `compression.summary_model` names another one of the same provider. `custom`: the model under
-    `auxiliary.compression`, and the session's own where that one fails. A model with a small window is given
+    `auxiliary.compression`, and the session's own if that one fails. A model with a small window is given
     the work in smaller parts; it never changes when compaction starts. `provider` is that of the session's own
-    model: the bundled one is not asked unless it is named. Raises SettingsError where the settings leave out what is
-    needed.
+    model: the bundled one is not asked unless it is named. Raises SettingsError if the settings leave out something that
+    is needed.
     """
     auxiliary = settings.auxiliary
     if main is not None and not writes_summaries(settings, main.name, provider):

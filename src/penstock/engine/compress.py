@@ -1,13 +1,13 @@
-"""`compress`: a conversation in, a smaller legal one out, with a receipt and every original at hand.
+"""`compress`: takes a conversation and returns a smaller legal one, with a receipt and every original at hand.
 
-    open      a notebook decodes the list, links and repairs it, and weighs and reads what it has not seen before
+    open      a notebook decodes the list, links and repairs it, and weighs and reads the messages that are new to it
     plan      what stays, what is elided, how long the handoff may be (`planning.compact`, `planning.plan`)
-    write     the handoff: by excerpts, or as the writer of the request does it (`writing`)
-    assemble  the new list, as its dialect has it on the wire
-    check     by the rules of that dialect; then the receipt
+    write     the handoff: from excerpts, or by the writer that the request names (`writing`)
+    assemble  the new list, in the wire format of its dialect
+    check     the list against the rules of that dialect; then make the receipt
 
-All of it runs without a model first. Where a model is to write, it is given the turns that the plan leaves
-out; then the list is compacted once more with its prose, after that was checked against the conversation.
+All of this runs without a model first. If a model is to write, it gets the turns that the plan leaves out. Its
+prose is checked against the conversation, and the list is compacted once more with that prose in the handoff.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -29,15 +29,15 @@ from penstock.conversation.dialects.base import require_list
 from penstock.conversation.handles import HandleKind, name_message, parse_handle
 from penstock.conversation.rules import is_reasoning_item
 from penstock.conversation.view import Handoff, is_merged
-from penstock.conversation.wire import json_text, to_plain
+from penstock.conversation.wire import to_plain
 from penstock.engine.attempt import Conversation, WriterMemory, WritingJob
 from penstock.engine.contract import Beside
 from penstock.engine.summariser import summariser_of
-from penstock.engine.threads import in_thread
+from penstock.engine.threads import in_thread, run_sync
 from penstock.errors import SettingsError, UnknownHandle
 from penstock.measure.prices import Money, Unknown
 from penstock.measure.tokens import tokenizer_for
-from penstock.measure.weigh import MESSAGE_FRAME, tools_tokens
+from penstock.measure.weigh import outside_tokens
 from penstock.measure.windows import resolve_window
 from penstock.planning.compact import CompactionResult, compact
 from penstock.planning.layout import Wishes
@@ -59,7 +59,9 @@ if TYPE_CHECKING:
     from penstock.measure.tokens import Tokenizer
     from penstock.planning.plan import Plan
     from penstock.planning.receipt import Receipt
+    from penstock.writing.prose import Prose
     from penstock.writing.transcript import Transcript
+    from penstock.writing.work import Work
     from penstock.writing.writer import Importance, MakeWriter
 
 __all__ = [
@@ -76,18 +78,17 @@ __all__ = [
     "new_notebook",
     "open_messages",
     "read_settings",
-    "run_sync",
     "summarise_document",
     "summarise_list",
 ]
 
 
-_T = TypeVar("_T")
+_DEFAULTS = Settings()
 _LEAST_PROSE = 80  # tokens
 
 
 class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that `compress` is asked for, beside the messages."""
+    """The arguments of `compress`, apart from the messages."""
 
     target_tokens: int | None = None
     context_length: int | None = None
@@ -98,31 +99,31 @@ class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
     dialect: str = "auto"
     settings: Settings = Settings()
     pins: frozenset[int] = frozenset()
-    """Numbers of messages that stay as they came."""
+    """Numbers of messages to keep unchanged."""
     numbers: Sequence[int] | None = None
-    """The numbers of the messages given, where they are not to be counted."""
+    """The numbers of the messages, if they do not simply count from 1."""
     memory: WriterMemory = WriterMemory()
     beside: Beside | None = None
-    """The other parts of the requests that a live agent sends, where they differ from `system` and `tools`: a summary
-    is asked for with them, and they do not count against the target."""
+    """The other parts of a live agent's requests, if they differ from `system` and `tools`: a request for a summary
+    includes them, and they do not count against the target."""
     unsent: int = 0
-    """The number of last messages that no request has held yet: where they stay in the view, a model that is asked at the
-    end of the conversation is asked before them, and reads the rest from the cache."""
+    """The number of messages at the end that no request has included yet. If they stay in the view, a model that is asked
+    at the end of the conversation is asked before them, so that it reads all the rest from the cache."""
     refused: bool = False
-    """True where the provider has refused the conversation as it is: then no model is asked at its end."""
+    """True if the provider refused the conversation at its present size: then no model is asked at its end."""
     recall_tool: str | None = None
-    """The tool by which the agent reads originals, where it has one."""
+    """The name of the tool with which the agent reads originals, if it has one."""
     trigger: Trigger = Trigger.MANUAL
     """The occasion of the compaction."""
     most_request_tokens: int | None = None
-    """The most that a request for a summary may take, where that is less than the window of the model that writes it."""
+    """The largest request for a summary, if that is less than the window of the model that writes it."""
     make_writer: MakeWriter = ExtractiveWriter
     """Makes the writer of the handoff."""
     importance: Importance | None = None
-    """Scores how likely each value is needed; None for what the settings name."""
+    """Scores how likely each value is to be needed; None for the scoring that the settings name."""
 
     def __post_init__(self) -> None:
-        """Raises SettingsError for a value that cannot be meant."""
+        """Raises SettingsError for an impossible value."""
         numbers: dict[str, Any] = {"target_tokens": self.target_tokens, "context_length": self.context_length}
         for name, value in numbers.items():
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
@@ -138,14 +139,16 @@ class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
                 raise SettingsError(f"{name} is {value!r}; give a text")
 
     def goal(self, tokenizer: Tokenizer) -> Goal:
-        """Returns the target or window to aim at."""
+        """Returns the target to aim at, or the window if no target is named."""
+        outside = outside_tokens(self.system, self.tools, tokenizer)
+        if self.target_tokens is not None:
+            return Goal(self.target_tokens, outside_tokens=outside, forced=self.trigger.forces)
         configured = self.context_length or self.settings.model.window_of(self.model or "")
         window = configured if configured is not None else resolve_window(self.model).tokens
-        outside = _outside_tokens(self.system, self.tools, tokenizer)
-        return Goal(self.target_tokens, window, outside, self.trigger.forces)
+        return Goal(None, window, outside, self.trigger.forces)
 
     def order(self, notebook: Notebook) -> CompactionOrder:
-        """Returns what the planner is told."""
+        """Returns the planner's instructions."""
         return CompactionOrder(
             goal=self.goal(notebook.tokenizer),
             settings=self.settings.compression,
@@ -170,18 +173,17 @@ def compress(  # noqa: PLR0913  # the public signature
     summariser: Any = None,
     settings: Settings | Mapping[str, Any] | None = None,
 ) -> Compressed:
-    """Compress a list of wire messages (OpenAI Chat or Responses, Anthropic, ShareGPT).
+    """Compresses a list of wire messages (OpenAI Chat or Responses, Anthropic, ShareGPT).
 
-    `target_tokens` bounds the whole returned list. Without it the target follows from `context_length`, else
-    from the model's window. `tools` and `system` are what the request holds beside the list. `focus` is a
+    `target_tokens` bounds the whole returned list. Without it, the target follows from `context_length`, or else
+    from the model's window. `tools` and `system` are the parts of the request beside the list. `focus` names a
     topic to keep in more detail. The input is never mutated.
 
-    `summariser` has a model write the prose of the handoff: a `Summariser`, a model, or a function from a
-    prompt to a text. Whatever it does, every message stays reachable: where it fails, the receipt says
-    `degraded`.
+    With a `summariser` (a `Summariser`, a model, or a function from a prompt to a text), a model writes the prose
+    of the handoff. Whatever it does, every message stays reachable; if it fails, the receipt says `degraded`.
 
-    Raises InputError for what is not a conversation, TargetTooSmall where what may not be dropped does not
-    fit, SettingsError for a wrong setting; all are PenstockError.
+    Raises InputError for anything but a conversation, TargetTooSmall if the messages that must stay do not fit,
+    and SettingsError for a wrong setting; all are PenstockError.
     """
     return run_sync(
         acompress(
@@ -212,7 +214,7 @@ async def acompress(  # noqa: PLR0913  # the public signature
     summariser: Any = None,
     settings: Settings | Mapping[str, Any] | None = None,
 ) -> Compressed:
-    """As `compress`, without blocking the event loop. Cancelling it stops a model that is being asked."""
+    """Does what `compress` does without blocking the event loop. Cancelling it stops a running request to a model."""
     request = CompressRequest(
         target_tokens=target_tokens,
         context_length=context_length,
@@ -231,12 +233,12 @@ async def acompress(  # noqa: PLR0913  # the public signature
 def compress_list(
     messages: Sequence[Any], request: CompressRequest, notebook: Notebook | None = None
 ) -> Compressed:
-    """Compact a list of wire objects. A notebook makes a later compaction of the same conversation cheap."""
+    """Compacts a list of wire objects. With the same notebook, later compactions of the conversation are cheap."""
     return deliver(begin(messages, request, notebook))
 
 
 def compress_document(document: Document, request: CompressRequest) -> Compressed:
-    """Compact a document: `messages` of the result are the exact bytes of what was kept, and new objects."""
+    """Compacts a document. In the result, `messages` holds the exact bytes of kept messages, and objects for new ones."""
     return deliver(_begin_document(document, request))
 
 
@@ -245,11 +247,10 @@ async def summarise_list(
     request: CompressRequest,
     summariser: Summariser,
     notebook: Notebook | None = None,
-    on_step: Callable[[str], None] | None = None,
 ) -> Compressed:
-    """As `compress_list`, with a model that writes the prose of the handoff. `on_step` is told of each step."""
+    """Does what `compress_list` does, with a model that writes the handoff's prose."""
     first = await in_thread(begin, messages, request, notebook)
-    return await _summarise(first, request, summariser, on_step)
+    return await _summarise(first, request, summariser)
 
 
 async def summarise_document(
@@ -258,21 +259,31 @@ async def summarise_document(
     summariser: Summariser,
     on_step: Callable[[str], None] | None = None,
 ) -> Compressed:
-    """As `compress_document`, with a model that writes the prose of the handoff."""
+    """Does what `compress_document` does, with a model that writes the handoff's prose. Calls `on_step` at each step."""
     first = await asyncio.to_thread(_begin_document, document, request)
     return await _summarise(first, request, summariser, on_step)
 
 
 class FirstPass(msgspec.Struct, frozen=True, eq=False):
-    """An opened conversation and its compaction without a model, which stands unless a model does better."""
+    """An opened conversation, and its compaction without a model: the result unless a model improves on it."""
 
     opened: Opened
     notebook: Notebook
     result: CompactionResult
     started: float
-    """The clock of the process when it began."""
+    """The process clock at the start."""
     logged: bool = False
-    """True if the messages are those of a log, which then wants to know how they were read."""
+    """True if the messages come from a log, which needs to know how they were read."""
+
+    def compact(self, order: CompactionOrder, prose: Prose | None = None) -> CompactionResult:
+        """Compacts the opened list again."""
+        with self.notebook.kept_whole():
+            return compact(self.opened, order, prose)
+
+    def trim(self, maker: WorkMaker, work: Work, room_tokens: int) -> Work:
+        """Returns the work of `maker`, a maker for this list, with as many lines as the room takes."""
+        with self.notebook.kept_whole():
+            return maker.trim(work, room_tokens)
 
 
 def begin(
@@ -281,10 +292,10 @@ def begin(
     notebook: Notebook | None = None,
     raws: Sequence[bytes] | None = None,
 ) -> FirstPass:
-    """Open the list and compact it without a model. `raws` are the bytes it came as, if it came so."""
+    """Opens the list and compacts it without a model. `raws` are the messages' bytes, if they came as bytes."""
     started = time.perf_counter()
     book = notebook or new_notebook(request.model, request.settings)
-    with _no_collection():
+    with book.kept_whole(), _no_collection():
         opened = open_messages(messages, request, book, raws)  # decoded, linked, repaired, weighed, read
         result = compact(opened, request.order(book))  # planned, written, assembled, checked
     return FirstPass(opened, book, result, started, logged=request.numbers is not None)
@@ -293,7 +304,7 @@ def begin(
 def open_messages(
     messages: Sequence[Any], request: CompressRequest, notebook: Notebook, raws: Sequence[bytes] | None = None
 ) -> Opened:
-    """Returns the list as it was read. Raises InputError for anything but a list of messages."""
+    """Reads the list. Raises InputError for anything but a list of messages."""
     dialect = None if request.dialect == "auto" else dialect_named(request.dialect)
     return notebook.open(list(require_list(messages)), dialect, raws, request.numbers)
 
@@ -307,9 +318,9 @@ async def _summarise(
     first: FirstPass,
     request: CompressRequest,
     summariser: Summariser,
-    on_step: Callable[[str], None] | None,
+    on_step: Callable[[str], None] | None = None,
 ) -> Compressed:
-    """Compacts again with a model's prose in the handoff; returns the first pass where no model wrote any."""
+    """Compacts again with a model's prose in the handoff; delivers the first pass if no model wrote any."""
     plan = first.result.plan
     if plan is None or not plan.handoff_tokens:
         return deliver(first)
@@ -324,28 +335,28 @@ async def _summarise(
     if written.prose is None:
         return deliver(first, written=written, outcome=DEGRADED, reason=written.reason)
     order = request.order(first.notebook)
-    result = await in_thread(compact, first.opened, order, written.prose)  # checks the prose
+    result = await in_thread(first.compact, order, written.prose)  # checks the prose
     return deliver(first, result, written)
 
 
 def _make_job(first: FirstPass, plan: Plan, request: CompressRequest, prose_tokens: int) -> WritingJob:
     opened, book = first.opened, first.notebook
     transcript = opened.transcript
-    # What came back because room was left may have to go again: the model's words take some of that room.
-    stays = plan.kept_verbatim - plan.standing.brought
-    scope = WorkScope(plan.standing.request, stays, request.focus or "")
+    # Messages that only came back because there was room may have to go again: the model's prose takes room, too.
+    stays = plan.kept_verbatim - plan.kept_for.brought
+    scope = WorkScope(plan.kept_for.request, stays, request.focus or "")
     maker = WorkMaker(transcript, scope, book.tokenizer, book.redactor)
     beside = request.beside or Beside(request.system, request.tools or ())
-    came, tokens, waits = opened.came, transcript.total_tokens, bool(plan.standing.open)
+    came, tokens, waits = opened.came, transcript.total_tokens, bool(plan.kept_for.open)
     waits = waits or is_reasoning_item(transcript.messages[-1])
     if 0 < request.unsent < len(came) and _stay(plan, len(transcript.messages), request.unsent):
-        came, waits = came[: -request.unsent], False  # a request has ended there before
+        came, waits = came[: -request.unsent], False  # an earlier request ended at this point
         tokens -= sum(transcript.tokens[-request.unsent :])
     conversation = Conversation(
         messages=to_plain(came),
         dialect=transcript.dialect.name,
         model=request.model or "",
-        tokens=tokens + _outside_tokens(beside.system, beside.tools, book.tokenizer),
+        tokens=tokens + outside_tokens(beside.system, beside.tools, book.tokenizer),
         system=beside.system,
         tools=beside.tools,
         mark=beside.mark,
@@ -354,7 +365,7 @@ def _make_job(first: FirstPass, plan: Plan, request: CompressRequest, prose_toke
     reusable = not request.refused and not opened.repairs and request.settings.model.cache_ttl != "off"
     return WritingJob(
         maker.make(prose_tokens),
-        maker.trim,
+        partial(first.trim, maker),
         conversation if reusable else None,
         request.memory,
         request.most_request_tokens,
@@ -362,16 +373,16 @@ def _make_job(first: FirstPass, plan: Plan, request: CompressRequest, prose_toke
 
 
 def _stay(plan: Plan, count: int, last: int) -> bool:
-    """Returns True where the last so many messages stand in the view, be it shortened."""
+    """Returns True if the last messages, `last` of them, are all in the view, whole or shortened."""
     return all(place in plan.sizes for place in range(count - last, count))
 
 
 def deliver(
     first: FirstPass, result: CompactionResult | None = None, written: Written | None = None, **changes: Any
 ) -> Compressed:
-    """Returns what callers get: the result, or that of the first pass, with its receipt.
+    """Returns the caller's result: the given one or that of the first pass, with its receipt.
 
-    `written` is what the model did, which the receipt tells; `changes` are other fields of the receipt.
+    The receipt reports the model's work, `written`; `changes` sets other fields of the receipt.
     """
     result = result or first.result
     if written is not None:
@@ -396,7 +407,7 @@ def deliver(
 class AddedMessage(NamedTuple):
     """A message that repair added to the input: a stub for a lost result, or an opening.
 
-    Its number is 0 in a log.
+    In a log its number is 0.
     """
 
     number: int
@@ -407,9 +418,9 @@ class AddedMessage(NamedTuple):
 class Compressed:
     """A compacted conversation.
 
-    `messages` has the dialect and shape of the input; what was kept is the caller's own objects. `receipt`
-    says what was done, `sources` where each message of the result came from, `verdicts` what became of each message of
-    the input and why.
+    `messages` has the dialect and shape of the input; kept messages are the caller's own objects. `receipt`
+    says what was done, `sources` where each message of the result came from, and `verdicts` what became of each
+    message of the input, and why.
     """
 
     __slots__ = (
@@ -435,7 +446,7 @@ class Compressed:
         self._read = opened.transcript.messages
         self._tokens = opened.transcript.tokens
         self._origins = opened.transcript.origins
-        self._transcript = opened.transcript if logged else None  # large: only a log has a use for it
+        self._transcript = opened.transcript if logged else None  # large, and only of use to a log
         self._opened = opened.opened
         self._removed_tokens = opened.removed_tokens
 
@@ -465,7 +476,7 @@ class Compressed:
 
     @property
     def added(self) -> tuple[AddedMessage, ...]:
-        """The messages that repair put into the input, in order; no verdict speaks of them."""
+        """The messages that repair added to the input, in order. They have no verdicts."""
         return tuple(
             AddedMessage(self._numbers[place], self._read[place].role.value, reason)
             for place, reason in self._opened.added.items()
@@ -473,20 +484,20 @@ class Compressed:
 
     @property
     def plan(self) -> Plan | None:
-        """The plan that was carried out, by positions of the opened list; None where nothing was done."""
+        """The plan that was carried out, in positions of the opened list; None if there was nothing to do."""
         return self._plan
 
     @property
     def transcript(self) -> Transcript | None:
-        """The input as it was read and mended; None unless the caller gave numbers, as for a log."""
+        """The input as it was read and mended; None unless the caller gave numbers, as a log does."""
         return self._transcript
 
     @property
     def sources(self) -> tuple[int | None, ...]:
-        """The index in what was given of each message of `messages`; None for a handoff and for what repair put in.
+        """For each message of `messages`, its index in the input; None for a handoff and for what repair added.
 
-        A message that was shortened, or has a handoff in front of its text, has the index of the one it was made of:
-        where `messages[i]` is that very object, it was kept.
+        A shortened message, or one with a handoff in front of its text, has the index of the message it was made from.
+        If `messages[i]` is that very object, it was kept.
         """
         if self._plan is None:
             return tuple(self.read_sources)
@@ -498,13 +509,18 @@ class Compressed:
 
     @property
     def read_sources(self) -> Sequence[int | None]:
-        """The index in what was given of each message of `read`; None for one that was not given."""
+        """For each message of `read`, its index in the input; None for a message that was not in the input."""
         return self._opened.sources
 
     @property
     def originals(self) -> Iterable[tuple[int, Any]]:
         """Every message of the input with its number."""
         return zip(self._numbers, self._origins, strict=True)
+
+    def list_others(self, known: Mapping[int, Any]) -> Iterable[tuple[int, Any]]:
+        """Returns the originals but for those at the start, if they are the `known` ones and in the same order."""
+        start = len(known) if self._numbers[: len(known)] == tuple(known) else 0
+        return zip(self._numbers[start:], self._origins[start:], strict=True)
 
     @property
     def read(self) -> Sequence[tuple[int, Message]]:
@@ -513,16 +529,16 @@ class Compressed:
 
     @property
     def handles(self) -> tuple[str, ...]:
-        """Every handle by which an original can be asked for."""
+        """Every handle that `original` accepts."""
         names = tuple(
             name_message(number) for number, origin in self.originals if number and origin is not None
         )
         return (*names, HandleKind.HANDOFF.value) if self.receipt.summarised else names
 
     def original(self, handle: str) -> Any:
-        """Returns the message that a stub stands for, as it was given.
+        """Returns the message that a stub stands for, exactly as the caller gave it.
 
-        For "handoff" it is the list of all messages that the handoff stands for. Raises UnknownHandle for a
+        For "handoff", returns the list of all messages that the handoff stands for. Raises UnknownHandle for a
         handle that names nothing here.
         """
         asked = parse_handle(handle)
@@ -539,10 +555,10 @@ class Compressed:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Keeps the garbage collector away meanwhile.
+    """Pauses the garbage collector.
 
-    Reading makes very many objects that stay, and none that are in a cycle. The collector would walk over all
-    of them again and again: a fifth of the time on a long conversation.
+    Reading makes a great many objects that stay alive, and none of them are in a cycle. The collector would walk
+    over all of them again and again: a fifth of the time on a long conversation.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -554,37 +570,17 @@ def _no_collection() -> Iterator[None]:
 
 
 def new_notebook(model: str | None, settings: Settings) -> Notebook:
-    """Returns an empty notebook that counts as the model does and redacts as the settings say."""
+    """Returns an empty notebook that counts tokens as the model does and redacts as the settings say."""
     return Notebook(tokenizer_for(model), redactor_of_process(settings.redaction.detector))
 
 
 def read_settings(settings: Settings | Mapping[str, Any] | None) -> Settings:
-    """Returns the settings that a caller gave as an object or by their names. Raises SettingsError for a wrong one."""
+    """Returns the settings that a caller gave, as an object or by name. Raises SettingsError for a wrong one."""
     given: Any = settings
     if given is None or isinstance(given, Settings):
-        return given or Settings()
+        return given or _DEFAULTS
     if not isinstance(given, Mapping):
         raise SettingsError(
-            f'settings are a penstock.Settings or a dict like {{"compression.threshold": 0.6}}, not a {type(given).__name__}'
+            f'settings must be a penstock.Settings or a dict like {{"compression.threshold": 0.6}}, not a {type(given).__name__}'
         )
     return settings_from(given)
-
-
-def _outside_tokens(system: Any, tools: Sequence[Any] | None, tokenizer: Tokenizer) -> int:
-    return tools_tokens(tools, tokenizer) + _system_tokens(system, tokenizer)
-
-
-def _system_tokens(system: Any, tokenizer: Tokenizer) -> int:
-    if not system:
-        return 0
-    return tokenizer.count(system if isinstance(system, str) else json_text(system)) + MESSAGE_FRAME
-
-
-def run_sync(work: Coroutine[Any, Any, _T]) -> _T:
-    """Returns the result of the coroutine, from sync code: also where an event loop already runs in this thread."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        return pool.submit(asyncio.run, work).result()

@@ -1,4 +1,4 @@
-"""The built-in engine: compacts, with a model's prose where there is a model, reads each message once, and does not thrash."""
+"""The built-in engine: compacts, with a model's prose if there is a model; reads each message once; does not thrash."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ from penstock.engine.compress import (
     compress_list,
     new_notebook,
     read_settings,
-    run_sync,
     summarise_list,
 )
 from penstock.engine.contract import CompactionWish, ContextEngine, Hosting
 from penstock.engine.learned import Learned, notes_for
 from penstock.engine.recollection import Recollection
 from penstock.engine.summariser import summariser_of
-from penstock.engine.threads import in_thread
+from penstock.engine.threads import in_thread, run_sync
 from penstock.errors import SettingsError, UnknownHandle
-from penstock.measure.calibration import Calibration
-from penstock.measure.running import RunningEstimate
+from penstock.measure.calibration import Calibration, RunningEstimate
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.usage import normalise_usage
 from penstock.measure.windows import resolve_window
@@ -63,26 +61,26 @@ _API_MODES = {
     "responses": "responses",
     "codex_responses": "responses",
 }
-"""The ways to reach a model that hosts name, and the provider whose dialect each is."""
+"""The names that hosts give to APIs, and the provider whose dialect each is."""
 
 
 class ContextCompressor(ContextEngine):
     """The engine `compressor`.
 
-    `context_length` is the window; without it, that of `model` as the settings, the store or the bundled table have it. Where
-    none of them knows the model, a notice says which window is assumed.
+    `context_length` is the window. Without it, the window of `model` comes from the settings, the store or the bundled
+    table; if none of them knows the model, a notice says which window is assumed.
 
-    `summariser` has a model write the prose of handoffs: a `Summariser`, a model, or a function from a prompt to a
-    text. Without it, the settings and `update_model` decide; without those, no model is asked. From the emergency
-    level on none is asked in any case. `on_notice` is called with what a person should see (pressure, and why
-    compaction rests); without it the notices go to the log. With `recall_tools` the agent gets tools by which it finds
-    and reads what has left its view, and stubs and handoffs name them. One instance serves one conversation at a time
-    and is not safe to share between threads; `copy.deepcopy` of it is a fresh one of the same settings, model and store.
+    With a `summariser` (a `Summariser`, a model, or a function from a prompt to a text), a model writes the prose of
+    handoffs. Without it, the settings and `update_model` decide; without those, no model is asked. From the emergency
+    level on, no model is asked in any case. `on_notice` is called with messages for people (pressure, and why
+    compaction pauses); without it they go to the log. With `recall_tools`, the agent gets tools to find and read
+    messages that have left its view, and stubs and handoffs name them. One instance serves one conversation at a time
+    and is not safe to share between threads; `copy.deepcopy` makes a fresh one with the same settings, model and store.
 
-    With a `store`, what is learned about models outlives the process: how they count and how large their windows are;
-    and, for a session that the store knows, what a summariser noted on parts of it.
+    With a `store`, knowledge about models outlives the process: how they count and how large their windows are. So do a
+    summariser's notes on parts of a session that the store knows.
 
-    `reserved_output_tokens` is the `max_tokens` that requests ask for: budgets are those of what it leaves of the window.
+    `reserved_output_tokens` is the `max_tokens` of requests; budgets are for the rest of the window.
     """
 
     threshold_percent = 0.50
@@ -91,9 +89,9 @@ class ContextCompressor(ContextEngine):
     _shared: ClassVar[frozenset[str]] = frozenset(
         {"settings", "_on_notice", "_given_summariser", "_summariser", "_store", "_learned"}
     )
-    """The attributes that a deep copy has in common with its original."""
+    """The attributes that a deep copy shares with its original."""
     _forgotten: ClassVar[frozenset[str]] = frozenset({"_notebook", "_recollection"})
-    """The attributes that `on_session_reset` makes afresh."""
+    """The attributes that `on_session_reset` renews."""
 
     def __init__(  # noqa: PLR0913  # all but the first by name
         self,
@@ -135,10 +133,10 @@ class ContextCompressor(ContextEngine):
         self._recollection = self._new_recollection() if recall_tools else None
         self._store = store
         self._learned = None if store is None else Learned(store)
-        self._own_calibration = Calibration()  # of this model, where no store keeps it
+        self._own_calibration = Calibration()  # of this model, if no store keeps it
         self._endpoint = ""
         self._notes: PartNotes | None = None
-        self._observed = (0, 0)  # of the last response: what was counted, and what was reported
+        self._observed = (0, 0)  # for the last response: our count, and the provider's report
         self._reserved_output_tokens = reserved_output_tokens
         self._policy: Policy
         self._thrash: Thrash
@@ -151,7 +149,7 @@ class ContextCompressor(ContextEngine):
             self._say([_assume_window(model, window)])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Returns a fresh engine of the same settings, model, store and summariser: one that knows no conversation."""
+        """Returns a fresh engine with the same settings, model, store and summariser, but without a conversation."""
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin
         apart: dict[str, Any] = {"pins": set(), "_originals": {}, "_notes": None}
@@ -168,7 +166,7 @@ class ContextCompressor(ContextEngine):
 
     @property
     def hosting(self) -> Hosting:
-        """All of it: the plan of a compaction, work in the background, and its own watch on the pressure."""
+        """All optional steps: plans of compactions, background work, and its own watch on the pressure."""
         return Hosting(
             works_in_background=True,
             watches_pressure=True,
@@ -176,15 +174,16 @@ class ContextCompressor(ContextEngine):
             summary_tokens=0
             if self._summariser is None
             else int(self._policy.budgets.summary_ceiling_tokens * PROSE_SHARE),
-            is_due=self.should_compress,  # by the tokens alone: a host with a log weighs its view itself
+            is_due=self.should_compress,  # by tokens alone, since a host with a log weighs its view itself
             compact_view=self._compact_view,
+            describe=self._describe,
             on_compaction=self._on_compaction,
             reserve_output=self._reserve_output,
             use_summariser=self._use_summariser,
         )
 
     def update_from_response(self, usage: Any) -> None:
-        """Reported prompt tokens decide, never completion or reasoning tokens."""
+        """Records the report of a response. Only prompt tokens decide, never completion or reasoning tokens."""
         reported = normalise_usage(usage)
         self._learn(reported.prompt_tokens)
         self.last_prompt_tokens = reported.prompt_tokens
@@ -194,23 +193,23 @@ class ContextCompressor(ContextEngine):
         self._observe(self.last_prompt_tokens)
 
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
-        """Asks the policy for the time after a response."""
+        """Asks the policy, as after a response."""
         return isinstance(self._decide(prompt_tokens), Compact)
 
     def should_compress_info(self, prompt_tokens: int | None = None) -> tuple[bool, str | None]:
-        """As `should_compress`, with the reason where it is over the threshold and rests all the same."""
+        """Does what `should_compress` does; also returns the reason if it pauses although it is over the threshold."""
         tokens = self._prompt_tokens() if prompt_tokens is None else prompt_tokens
         decision = self._decide(prompt_tokens)
         rests = not isinstance(decision, Compact) and tokens >= self.threshold_tokens
         return isinstance(decision, Compact), decision.reason if rests else None
 
     def should_compress_preflight(self, messages: Sequence[Any]) -> bool:
-        """Asks the policy for the time before a request, with the estimate of these messages."""
+        """Asks the policy, as before a request, with the estimate for these messages."""
         tokens = self.estimate(messages)
         return isinstance(self._policy.preflight(tokens, self._guard(tokens)), Compact)
 
     def has_content_to_compress(self, messages: Sequence[Any]) -> bool:
-        """Returns True where a compression would save a tenth."""
+        """Returns True if a compression would save a tenth."""
         request = self._request(None, None)
         return compress_list(messages, request, self._notebook).receipt.outcome != NOTHING_TO_DO
 
@@ -224,8 +223,8 @@ class ContextCompressor(ContextEngine):
     ) -> list[Any]:
         """Returns the messages of `compact`.
 
-        With `force` the guard against useless compactions starts afresh. `memory_context` is not used: a handoff is made
-        of the conversation's own words.
+        With `force`, the guard against useless compactions starts afresh. `memory_context` is not used, since a handoff
+        consists of the conversation's own words.
         """
         if force:
             self._thrash = Thrash(threshold_tokens=self.threshold_tokens)
@@ -237,7 +236,7 @@ class ContextCompressor(ContextEngine):
         current_tokens: int | None = None,
         focus_topic: str | None = None,
     ) -> list[Any]:
-        """As `compress`, without blocking the event loop."""
+        """Does what `compress` does without blocking the event loop."""
         return (await self.acompact(messages, current_tokens, focus_topic)).messages
 
     def compact(
@@ -248,7 +247,7 @@ class ContextCompressor(ContextEngine):
         *,
         target_tokens: int | None = None,
     ) -> Compressed:
-        """Compresses, and reports what was done. `current_tokens` is the size of the whole request, if known."""
+        """Compresses, and returns the result with its receipt. `current_tokens` is the size of the whole request, if known."""
         trigger = self._find_trigger(focus_topic, target_tokens)
         result = self._prepare(messages, focus_topic, target_tokens=target_tokens, trigger=trigger)
         self._finish(result, trigger, current_tokens)
@@ -262,7 +261,7 @@ class ContextCompressor(ContextEngine):
         *,
         target_tokens: int | None = None,
     ) -> Compressed:
-        """As `compact`, without blocking the event loop. Cancelling it stops a request to a model."""
+        """Does what `compact` does without blocking the event loop. Cancelling it stops a request to a model."""
         trigger = self._find_trigger(focus_topic, target_tokens)
         request = msgspec.structs.replace(self._request(focus_topic, target_tokens), trigger=trigger)
         result = await self._compact_beside(messages, request)
@@ -275,7 +274,7 @@ class ContextCompressor(ContextEngine):
             log.info("%s", describe_compaction(trigger, result.receipt, result.plan.pieces))
 
     def _find_trigger(self, focus: str | None, target: int | None) -> Trigger:
-        """Returns the occasion on which a host that only has a list asks: by its wishes, and the size of the last request."""
+        """Infers the occasion for a host that only has a list, from its wishes and the size of the last request."""
         if self._in_emergency():
             return Trigger.EMERGENCY
         return Trigger.PREFLIGHT if focus is None and target is None else Trigger.MANUAL
@@ -288,7 +287,7 @@ class ContextCompressor(ContextEngine):
         target_tokens: int | None = None,
         trigger: Trigger = Trigger.PREFLIGHT,
     ) -> Compressed:
-        """Compresses for later: nothing counts as done before `_on_compaction`."""
+        """Compresses ahead of time: nothing counts as done before `_on_compaction`."""
         request = msgspec.structs.replace(self._request(focus_topic, target_tokens), trigger=trigger)
         writer = self._writer(may_call_model=True)
         if writer is None:
@@ -298,40 +297,50 @@ class ContextCompressor(ContextEngine):
     async def _compact_view(
         self, messages: Sequence[Any], numbers: Sequence[int], wish: CompactionWish
     ) -> Compressed:
-        """Prepares a compaction for a host with a log, without blocking the event loop. Cancelled, it leaves nothing to run.
+        """Prepares a compaction for a host with a log, without blocking the event loop. If cancelled, it leaves nothing
+        running.
 
-        The pins are those of the wish from now on. Without `wish.may_call_model` the handoff is made of the conversation's
-        own words.
+        Replaces the engine's pins by those of the wish. Without `wish.may_call_model`, the handoff consists of the
+        conversation's own words.
         """
-        self.pins = set(wish.pins)
         request = msgspec.structs.replace(
-            self._request(wish.focus, wish.target_tokens),
+            self._request_for(wish),
             numbers=numbers,
-            dialect=wish.dialect,
             beside=wish.beside,
             unsent=wish.unsent,
             refused=wish.refused,
             memory=WriterMemory(self._notes, self._learned, wish.book_summary),
-            trigger=wish.trigger,
             most_request_tokens=wish.most_request_tokens,
         )
         return await self._compact_beside(messages, request, may_call_model=wish.may_call_model)
 
+    def _request_for(self, wish: CompactionWish) -> CompressRequest:
+        """Returns the request for a wish, and replaces the engine's pins by those of the wish."""
+        self.pins = set(wish.pins)
+        return msgspec.structs.replace(
+            self._request(wish.focus, wish.target_tokens), dialect=wish.dialect, trigger=wish.trigger
+        )
+
+    def _describe(self, wish: CompactionWish) -> CompressRequest | None:
+        """Returns the request that `_extractive` would get; None if a model writes. `lossless` overrides it."""
+        writer = self._writer(may_call_model=wish.may_call_model)
+        return self._request_for(wish) if writer is None else None
+
     async def _compact_beside(
         self, messages: Sequence[Any], request: CompressRequest, *, may_call_model: bool = True
     ) -> Compressed:
-        """Compresses for later, as `prepare` does, beside the event loop."""
+        """Compresses ahead of time, as `_prepare` does, without blocking the event loop."""
         writer = self._writer(may_call_model=may_call_model)
         if writer is None:
             return self._remember(await in_thread(self._extractive, messages, request))
         return self._remember(await self._write_with_model(messages, request, writer))
 
     def _on_compaction(self, receipt: Receipt, current_tokens: int | None = None) -> None:
-        """Counts it, and rests where compactions save too little. `current_tokens` is what the request took before."""
-        # What the receipt says is counted by us, what the request takes is counted by the provider.
+        """Counts a compaction, and pauses if they save too little. `current_tokens` is the size of the request before."""
+        # The receipt has our count, the request the provider's.
         scale = self._calibration().estimate
         before, after = scale(receipt.tokens_before), scale(receipt.tokens_after)
-        whole = current_tokens or 0  # a host that does not know it passes None, 0 or -1
+        whole = current_tokens or 0  # hosts that do not know it pass None, 0 or -1
         outside = max(0, whole - before) if whole > 0 else self._outside_tokens()
         effective = receipt.outcome != NOTHING_TO_DO and is_worth_it(
             receipt.tokens_before, receipt.tokens_after, forced=False
@@ -361,11 +370,11 @@ class ContextCompressor(ContextEngine):
         return self._originals[number]
 
     def estimate(self, messages: Sequence[Any], *, unchanged: int = 0) -> int:
-        """Returns the tokens of a request with these messages: what the provider reported last, plus what came since.
+        """Returns the tokens of a request with these messages: the provider's last report, plus what came since.
 
-        Only messages that were not seen before are counted. With a store, as the model was seen to count. A host that only
-        appends may say how many messages at the start are `unchanged` since the last estimate: where that is all that it
-        held, they are not compared with what was seen, and the cost is that of the new ones, however long the list is.
+        Counts only new messages; with a store, in the way that the model was seen to count. A host that only appends may
+        say how many messages at the start are `unchanged` since the last estimate. If those were all its messages, they
+        are not compared, and only the new ones cost time, however long the list is.
         """
         counted = self._notebook.count(require_list(messages), unchanged)
         self._running = self._running.recount(counted)
@@ -374,13 +383,13 @@ class ContextCompressor(ContextEngine):
         return self._running.tokens(self._calibration())
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
-        """Returns the recall tools, where they were asked for."""
+        """Returns the recall tools, if the engine was made with them."""
         return [] if self._recollection is None else tool_schemas()
 
     def handle_tool_call(self, name: str, args: Mapping[str, Any] | str, **context: Any) -> str:
-        """Returns the answer of a recall tool, as JSON. `args` is what the model wrote, as an object or as its JSON.
+        """Returns the answer of a recall tool, as JSON. `args` are the model's arguments, as an object or as JSON.
 
-        `messages` in the context is the list that the model sees; without it, the last list that was passed in.
+        `messages` in the context is the list that the model sees; without it, the last list that was passed in counts.
         """
         if self._recollection is None:
             return super().handle_tool_call(name, {}, **context)
@@ -402,25 +411,25 @@ class ContextCompressor(ContextEngine):
         self._notes = None
 
     def on_session_start(self, session_id: str, **context: Any) -> None:  # noqa: ARG002  # all is in the store
-        """A resumed conversation starts with open guards, and with the notes that the store has on it."""
+        """Starts a session. A resumed conversation begins with open guards, and with the store's notes on it."""
         self._fit_window(self.context_length)
         self._keep_notes_of(session_id)
 
     def on_session_switch(self, old_id: str, new_id: str, reason: str) -> None:
-        """A session goes on under another id."""
+        """Continues under another id."""
         super().on_session_switch(old_id, new_id, reason)
         self._keep_notes_of(new_id)
 
     def _use_summariser(self, summariser: Summariser | None) -> None:
-        """Has another model write from now on; with None, the one that the settings name, where they do.
+        """Lets another model write from now on; with None, the model that the settings name, if any.
 
-        What `update_model` tells of the session's own model changes nothing about that any more.
+        From then on, `update_model` no longer changes which model writes.
         """
         self._given_summariser, self._host_chooses_writer = summariser, True
         self._summariser = summariser or summariser_for(self.settings, None)
 
     def _reserve_output(self, tokens: int) -> None:
-        """Requests ask for answers of so many tokens from now on, which come off the window; guards are fresh."""
+        """Reserves part of the window for answers of that length from now on, with fresh guards."""
         self._reserved_output_tokens = tokens
         self._fit_window(self.context_length)
 
@@ -433,11 +442,11 @@ class ContextCompressor(ContextEngine):
         provider: str = "",
         api_mode: str = "",
     ) -> None:
-        """Another window, with fresh guards; what was read stays read unless the tokenizer changes.
+        """Switches to another window, with fresh guards. Readings are kept unless the tokenizer changes.
 
-        Where the call says how the model is reached (`provider`, `base_url` or `api_key`), it is the session's own
-        model, which `auxiliary.mode` may let write summaries. `api_mode` says how a provider is spoken to that we do not
-        know by its name: `chat_completions`, `anthropic_messages` or `responses`.
+        If the call says how to reach the model (`provider`, `base_url` or `api_key`), it is the session's own model, and
+        `auxiliary.mode` may let it write summaries. `api_mode` names the API of a provider that we do not know:
+        `chat_completions`, `anthropic_messages` or `responses`.
         """
         if (model, base_url) != (self._model, self._endpoint):
             self._own_calibration = Calibration()
@@ -457,8 +466,8 @@ class ContextCompressor(ContextEngine):
         return self._summariser if may_call_model and not self._in_emergency() else None
 
     def _remember(self, result: Compressed) -> Compressed:
-        """Returns the result; what it was made of can be recalled from now on."""
-        for number, origin in result.originals:
+        """Returns the result, after making its originals available to recall."""
+        for number, origin in result.list_others(self._originals):
             self._originals.setdefault(number, origin)
         if self._recollection is not None:
             self._recollection.take(result)
@@ -477,7 +486,7 @@ class ContextCompressor(ContextEngine):
     def _summariser_of(
         self, model: str, context_length: int, base_url: str, api_key: str, provider: str
     ) -> Summariser | None:
-        """Returns the summariser for a session with this model; None if we know no way to reach it."""
+        """Returns the summariser for a session with this model; None if we do not know how to reach it."""
         if not writes_summaries(self.settings, model, provider):
             return summariser_for(self.settings, None)
         try:
@@ -510,7 +519,7 @@ class ContextCompressor(ContextEngine):
         return self._learned.calibration(self._model, self._endpoint)
 
     def _learn(self, reported: int) -> None:
-        """Learns how the model counts from what the prompt grew by: what stands beside it is in both reports."""
+        """Learns how the model counts from the growth of the prompt, since both reports include the rest of the request."""
         counted, before = self._observed
         now = self._running.counted_tokens
         self._observed = (now, reported)
@@ -526,16 +535,16 @@ class ContextCompressor(ContextEngine):
             self._notes = notes_for(self._store, session_id, self._notebook.redactor.redact)
 
     def _in_emergency(self) -> bool:
-        """Returns True where there is no time for a model: the request is close to the end of the window."""
+        """Returns True if there is no time for a model, since the request is close to the end of the window."""
         return self._prompt_tokens() >= self.settings.pressure.emergency * self._policy.budgets.window_tokens
 
     def _prompt_tokens(self) -> int:
-        """Returns the size of the last prompt; our own estimate where the host has written -1, as not known."""
+        """Returns the size of the last prompt; our own estimate if the host has set it to -1, unknown."""
         known = self.last_prompt_tokens
         return known if known >= 0 else self._running.tokens(self._calibration())
 
     def _outside_tokens(self) -> int:
-        """Returns what the last report had beyond our count of the messages: tools and system prompt, mostly."""
+        """Returns the last report less our count of the messages: mostly tools and system prompt."""
         running = self._running
         return max(0, running.reported_tokens - self._calibration().estimate(running.covered_tokens))
 
@@ -544,7 +553,7 @@ class ContextCompressor(ContextEngine):
         return self._policy.after_response(tokens, self._guard(tokens))
 
     def _find_window(self) -> Window:
-        """Returns the window of the model that the engine was made for."""
+        """Returns the window of the model with which the engine was made."""
         model = self._model or ""
         return resolve_window(
             self._model,
@@ -572,7 +581,7 @@ class ContextCompressor(ContextEngine):
         self._compressible = self._passed_at = 0
 
     def _guard(self, tokens: int) -> Guard:
-        """Returns the guard that holds compaction back at this size: growth since the last pass is compressible."""
+        """Returns the guard against compacting at this size. It counts the growth since the last pass as compressible."""
         grown = max(0, tokens - self._passed_at) if self._passed_at else 0
         return Guard(
             thrash=self._thrash,
@@ -596,7 +605,7 @@ class ContextCompressor(ContextEngine):
 
 
 def _require_kinds(model: Any, on_notice: Any, store: Any, reserved_output_tokens: Any) -> None:
-    """Raises SettingsError for an option that cannot be what it has to be."""
+    """Raises SettingsError for an option of the wrong type."""
     if model is not None and not isinstance(model, str):
         raise SettingsError(f"model is {model!r}; give the name of a model as a text")
     if on_notice is not None and not callable(on_notice):

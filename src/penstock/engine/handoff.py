@@ -3,8 +3,8 @@
     text = penstock.handoff(messages, tokens=4_000)
 
 Nothing stays beside it, so it holds more than the handoff of a compacted list: the last request in full, and the
-most telling lines of results that nobody has answered yet. It carries the mark of a handoff, so a later
-compaction knows it for what it is.
+most telling lines of unanswered results. It carries the mark of a handoff, so that a later
+compaction recognises it.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def handoff(
     dialect: str = "auto",
     settings: Settings | Mapping[str, Any] | None = None,
 ) -> str:
-    """Returns one text of at most `tokens` tokens from which an agent can go on without the messages.
+    """Returns one text of at most `tokens` tokens from which an agent can continue without the messages.
 
     `model` names the tokenizer to count with, `focus` a topic to keep in more detail. The text is the same every
-    time, and no model is asked. It is empty where the messages say nothing.
+    time, and no model is asked. It is empty if the messages say nothing.
 
-    Raises InputError for what is not a conversation, TargetTooSmall below 100 tokens, SettingsError for a wrong
+    Raises InputError for anything but a conversation, TargetTooSmall below 100 tokens, SettingsError for a wrong
     setting; all are PenstockError.
     """
     given: Any = tokens

@@ -1,9 +1,9 @@
 """Facts learned about models, kept in a store.
 
 They say how providers count, and how large windows and answers may be, by model and endpoint, across
-restarts. Two processes that learn at the same time both build on what is in the store, and the last to write
-wins: of two reports at the very same moment one may be lost, and the next one makes up for it. Where the
-store fails, the log says so, and what this process learns lives as long as it does.
+restarts. If two processes learn at the same time, both build on what is in the store, and the last to write
+wins: of two reports at the very same moment one may be lost, and the next one makes up for it. If the
+store fails, the log says so, and what this process learns lives as long as the process.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Learned:
 
 
 class PartNotes:
-    """A model's notes on parts of a conversation, on a shelf, by a digest of what they are on.
+    """A model's notes on parts of a conversation, on a shelf, by a digest of each part.
 
     They go through `redact` before they are kept.
     """
@@ -109,7 +109,7 @@ class PartNotes:
 def notes_for(store: Store, session_id: str, redact: Callable[[str], str]) -> PartNotes | None:
     """Returns the notes on a session's conversation, kept beside it.
 
-    None where the store does not know the session.
+    Returns None if the store does not know the session.
     """
     try:
         store.session(session_id)

@@ -25,10 +25,10 @@ __all__ = ["Recollection"]
 class Recollection:
     """The history of one conversation, as an engine comes to know it.
 
-    It costs a turn nothing but to take note of when messages came. A compaction hands over what it read; a
-    tool call looks at the view of the moment, and at nothing in it twice. `around` puts another history
-    around ours, for an engine that has more to be read than messages and summaries. With an embedder, what is
-    near in meaning is found too.
+    A turn costs only a note of when its messages came. A compaction passes on what it read; a
+    tool call reads the view of the moment, and nothing in it twice. `around` wraps our history in another one, for an
+    engine that has more to read than messages and summaries. With an embedder, it also finds what is
+    near in meaning.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Recollection:
     def answer(self, name: str, args: Any, messages: Any, budget_tokens: int) -> str:
         """Returns the answer of a recall tool, for an agent that sees `messages`, or the last list."""
         if isinstance(messages, (list, tuple)):
-            self._list = messages
+            self.see(messages)
         self._look()
         redact, count = self.notebook.redactor.redact, self.notebook.tokenizer.count
         return answer(self.history, name, args, Budget(count, budget_tokens), redact=redact)
@@ -95,7 +95,8 @@ class Recollection:
         if not self._list:
             return
         try:
-            opened = self.notebook.open(self._list)
+            with self.notebook.kept_whole():
+                opened = self.notebook.open(self._list)
         except InputError:  # a list that cannot be sent is no view; the one before stays
             return
         standing = (self._newest,) if opened.transcript.handoffs else ()

@@ -1,9 +1,9 @@
-"""The engines there are, by the name that `context.engine` chooses them by: built in, installed, or a file.
+"""The available engines, by their names for `context.engine`: built in, installed, or in a file.
 
-Built-in engines are named here and imported when they are chosen. Those of third parties are found in two places:
-packages that declare an entry point in the group `penstock.engines`, and the plugin folder, which holds Python files and
-folders with an `__init__.py`. Finding engines runs none of their code. Loading one does, so it is loaded from the plugin
-folder only where no other user may write it.
+Built-in engines are listed here and imported when they are chosen. Third parties' engines come from two places: packages
+that declare an entry point in the group `penstock.engines`, and the plugin folder, which holds Python files and folders
+with an `__init__.py`. Finding engines runs none of their code. Loading one does, so an engine is loaded from the plugin
+folder only if no other user may write it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
+from penstock._installed import list_points
 from penstock.config import plugins_folder
 from penstock.engine.contract import ContextEngine
 from penstock.errors import EngineFailure, PenstockError, SettingsError
@@ -62,23 +63,23 @@ ENGINES = {
     "compressor": "penstock.engine.compressor:ContextCompressor",
     "lossless": "penstock.lossless.engine:LosslessEngine",
 }
-"""The built-in engines, as an entry point names them: the module, then the class."""
+"""The built-in engines, in the form of an entry point: the module, then the class."""
 SESSION_COMPACTORS = {"lossless": "penstock.lossless.engine:SessionNodes"}
-"""The engines that have a way of their own to compact a stored session: what makes a `SessionCompactor` for each."""
+"""The maker of a `SessionCompactor` for each engine with its own way to compact a stored session."""
 
 Factory: TypeAlias = Callable[..., Any]
 
 _PACKAGE = "__init__.py"
-_FUNCTION = "engine"  # of a plugin file: makes the engine, where a class alone does not say how
+_FUNCTION = "engine"  # in a plugin file: makes the engine, if a class alone does not say how
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ROOT = 0
 _REASON_CHARS = 300
 
 
 class EngineOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """An engine that could be chosen by `name`: what kind of offer it is, and where it comes from, for people.
+    """An engine that can be chosen by `name`, with the kind and the source of the offer, for people.
 
-    `load` gives the class or function that makes it, and raises EngineFailure with the reason where it cannot.
+    `load` returns the class or function that makes the engine, or raises EngineFailure with the reason.
     """
 
     name: str
@@ -88,19 +89,17 @@ class EngineOffer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _find_installed() -> Iterator[EngineOffer]:
-    """Yields the engines of installed packages, by name, beside our own."""
-    from importlib.metadata import entry_points  # noqa: PLC0415 - takes time that the built-in engines need not
-
-    for point in sorted(entry_points(group=GROUP), key=lambda one: (one.name, one.value)):
+    """Yields the engines of installed packages, by name, except our own."""
+    for point in list_points(GROUP):
         if ENGINES.get(point.name) == point.value:
-            continue  # `lossless` is declared as a stranger's engine is; the table below holds without an installation
+            continue  # `lossless` is declared like a third party's engine; our table works without an installation
         yield EngineOffer(name=point.name, kind=ENTRY_POINT, where=_package(point), load=_loader(point))
 
 
 def _find_files(folder: Path) -> Iterator[EngineOffer]:
     """Yields the engines of a plugin folder: one for each `.py` file or package that does not begin with `_` or `.`.
 
-    The name is that of the file or package, with `-` for `_`. A folder that is not there, or cannot be read, has none.
+    The name is that of the file or package, with `-` for `_`. A missing or unreadable folder has no engines.
     """
     try:
         paths = sorted(path for path in folder.iterdir() if not path.name.startswith(("_", ".")))
@@ -116,7 +115,7 @@ def _find_files(folder: Path) -> Iterator[EngineOffer]:
 
 
 def explain_trouble(folder: Path) -> str:
-    """Returns why nothing is loaded from this folder; empty where it is as it should be."""
+    """Returns the reason why nothing is loaded from this folder; empty if all is well."""
     try:
         os.scandir(folder).close()
         return _unsafe(folder)
@@ -127,10 +126,10 @@ def explain_trouble(folder: Path) -> str:
 
 
 def select_options(factory: Factory, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns those of the options that the class or function takes by name; all of them where it takes any."""
+    """Returns the options that the class or function takes by name; all of them if it takes any."""
     try:
         parameters = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):  # some callables do not tell
+    except (TypeError, ValueError):  # some callables have no signature
         return {}
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
         return dict(options)
@@ -140,16 +139,15 @@ def select_options(factory: Factory, options: Mapping[str, Any]) -> dict[str, An
 
 @contextmanager
 def blame_engine(name: str, *, quote: bool = False) -> Iterator[None]:
-    """Whatever code of an engine raises inside comes out as EngineFailure; errors of ours pass.
+    """Turns anything that an engine's code raises inside into EngineFailure; lets our own errors pass.
 
-    Its own words are only told with `quote`: they may hold what was said in the conversation.
+    Shows the error's own words only with `quote`, since they may quote the conversation.
     """
     try:
         yield
     except PenstockError:
         raise
-    except (Exception, SystemExit) as error:
-        # The one place where everything is caught: this is code of others, and may raise anything.
+    except (Exception, SystemExit) as error:  # a third party's code may raise anything
         words = " ".join(str(error).split()) if quote else ""
         what = f"{type(error).__name__}: {words}" if words else type(error).__name__
         shown = what if len(what) <= _REASON_CHARS else f"{what[: _REASON_CHARS - 1]}…"
@@ -178,14 +176,14 @@ def _file_loader(path: Path, plugin: str) -> Callable[[], Factory]:
         source = _source(path)
         name = f"penstock_plugin_{plugin}"
         for known in [known for known in sys.modules if known.startswith(f"{name}.")]:
-            del sys.modules[known]  # of an earlier load, and perhaps of an earlier version of the files
+            del sys.modules[known]  # from an earlier load, perhaps of an earlier version of the files
         module = types.ModuleType(name)
         module.__file__ = str(path)
         if shown.is_dir():
             module.__path__ = [str(shown)]
             module.__package__ = name
         sys.modules[name] = (
-            module  # dataclasses, pickles and imports inside the plugin look their module up there
+            module  # dataclasses, pickles and imports inside the plugin look up their module there
         )
         with blame_engine(shown.name, quote=True):
             exec(compile(source, str(path), "exec"), module.__dict__)  # noqa: S102 - what a plugin is for; see `_source`
@@ -195,7 +193,7 @@ def _file_loader(path: Path, plugin: str) -> Callable[[], Factory]:
 
 
 def _require_safe_package(folder: Path) -> None:
-    """Raises EngineFailure where others may write anything in a plugin that is a folder: all of it may be imported."""
+    """Raises EngineFailure if others may write any file of a plugin folder, since all of them may be imported."""
     try:
         for path in (folder, *sorted(folder.rglob("*"))):
             if path.is_symlink() and path != folder:
@@ -207,9 +205,9 @@ def _require_safe_package(folder: Path) -> None:
 
 
 def _source(path: Path) -> bytes:
-    """Returns the bytes of a plugin file. Raises EngineFailure where others may write them, or put another file there.
+    """Returns the bytes of a plugin file. Raises EngineFailure if others may write or replace the file.
 
-    The file is opened once: what was looked at is what is read.
+    Opens the file once, so that the file that was checked is the one that is read.
     """
     try:
         for folder in dict.fromkeys((path.parent, path.resolve().parent)):
@@ -224,10 +222,10 @@ def _source(path: Path) -> bytes:
 
 
 def _unsafe(folder: Path) -> str:
-    """Returns why another user could replace a file or folder there, and what to do; empty where none could."""
+    """Returns why another user could replace a file or folder there, and what to do; empty if no other user could."""
     for place in (folder, *folder.parents):
         info = place.stat()
-        # In a folder such as /tmp others can make files, and not touch those of others: that will do above it.
+        # In a folder such as /tmp, others can make files but not touch ours, which is good enough for a parent folder.
         kept_apart = place != folder and info.st_mode & stat.S_ISVTX
         if reason := _open_to_others(place, info, write=0 if kept_apart else _OTHERS_WRITE):
             return reason
@@ -235,8 +233,8 @@ def _unsafe(folder: Path) -> str:
 
 
 def _open_to_others(path: Path, info: os.stat_result, write: int = _OTHERS_WRITE) -> str:
-    """Returns why another user may write there, and what to do about it; empty where none may."""
-    if not hasattr(os, "getuid"):  # Windows says it by other means
+    """Returns why another user may write there, and what to do about it; empty if no other user may."""
+    if not hasattr(os, "getuid"):  # Windows has other means for this
         return ""
     if info.st_uid not in (os.getuid(), _ROOT):
         return f"{path} belongs to another user (uid {info.st_uid}); make it yours, or choose another place"
@@ -246,7 +244,7 @@ def _open_to_others(path: Path, info: os.stat_result, write: int = _OTHERS_WRITE
 
 
 def _find_defined_in(module: types.ModuleType, path: Path) -> Factory:
-    """Returns the function `engine` of a plugin file, else the one engine class that it defines."""
+    """Returns the function `engine` of a plugin file, or else the only engine class that it defines."""
     function = vars(module).get(_FUNCTION)
     if callable(function):
         return _check_factory(function, f"{path.name}, {_FUNCTION}")
@@ -271,7 +269,7 @@ def _find_defined_in(module: types.ModuleType, path: Path) -> Factory:
 
 
 def _check_factory(found: Any, where: str) -> Factory:
-    """Returns the class or function. Raises EngineFailure where no engine can be made of it."""
+    """Returns the class or function. Raises EngineFailure if it cannot make an engine."""
     if isinstance(found, type) and issubclass(found, ContextEngine):
         if missing := sorted(found.__abstractmethods__):
             raise EngineFailure(f"{where} lacks what every engine has: {', '.join(missing)}")
@@ -285,20 +283,20 @@ def _check_factory(found: Any, where: str) -> Factory:
 
 
 def _place(error: BaseException) -> str:
-    """Returns the place in the engine's code where it was raised."""
+    """Returns the place in the engine's code that raised the error."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    if trace is None or isinstance(error, SyntaxError):  # which names its place itself
+    if trace is None or isinstance(error, SyntaxError):  # a SyntaxError names its place itself
         return ""
     return f" in {'/'.join(Path(trace.tb_frame.f_code.co_filename).parts[-2:])}:{trace.tb_lineno}"
 
 
 def engine_named(name: str, settings: Settings | None = None, **options: Any) -> ContextEngine:
-    """Returns a new engine of that name. Raises SettingsError where there is none, or where it cannot be made.
+    """Returns a new engine of that name. Raises SettingsError if there is none, or if it cannot be made.
 
-    A built-in engine takes the options of its class, and the settings as one of them. An engine of a third party gets
-    those that its class or function takes; `update_model` tells it the rest.
+    A built-in engine takes the options of its class, including the settings. A third party's engine gets those that its
+    class or function takes; `update_model` tells it the rest.
     """
     if name in ENGINES:
         built_in: ContextEngine = _load_built_in(name)(settings=settings, **options)
@@ -316,9 +314,9 @@ def engine_named(name: str, settings: Settings | None = None, **options: Any) ->
 
 
 def offers(settings: Settings) -> Iterator[EngineOffer]:
-    """Yields all engines: those built in, those of packages, those of the plugin folder. Of one name the first counts.
+    """Yields all engines: built-in ones, those of packages, those of the plugin folder. The first of each name counts.
 
-    The others are offers that cannot be loaded, and say why. Raises SettingsError for a folder that is no whole path.
+    The others are offers that cannot be loaded, with the reason. Raises SettingsError for a folder without a full path.
     """
     seen: dict[str, EngineOffer] = {}
     for offer in _all(settings):
@@ -353,7 +351,9 @@ def _make(offer: EngineOffer, options: dict[str, Any]) -> ContextEngine:
     with blame_engine(offer.name, quote=True):
         made = factory(**select_options(factory, options))
     if not isinstance(made, ContextEngine):
-        raise EngineFailure(f"{offer.where} made a {type(made).__name__} and no penstock.ContextEngine")
+        raise EngineFailure(
+            f"{offer.where} made a {type(made).__name__}, which is not a penstock.ContextEngine"
+        )
     return made
 
 
@@ -367,7 +367,7 @@ def _hint(name: str, settings: Settings) -> str:
 
 
 class SessionCompactor(Protocol):
-    """Compacts the view of one stored session in an engine's own way, and reads what it keeps beside the log."""
+    """Compacts the view of one stored session in an engine's own way, and reads the engine's own records of it."""
 
     async def compact(
         self,
@@ -376,20 +376,20 @@ class SessionCompactor(Protocol):
         notebook: Notebook,
         summariser: Summariser | None,
     ) -> Compressed:
-        """Returns the compaction of a view; nothing of it is committed to the log yet."""
+        """Returns the compaction of a view, without committing anything to the log."""
 
     def history(self, history: History, count: Callable[[str], int], newest: CompactionRow | None) -> History:
-        """Returns the session's history with what its compactions keep; `newest` is the one whose view is the present one."""
+        """Returns the session's history with the records of its compactions; `newest` is the one in force."""
 
 
 def compacts_stored_sessions(name: str) -> bool:
-    """Returns True where `Session.compact` makes what this engine makes; engines of third parties need a host."""
+    """Returns True if `Session.compact` gives the same as this engine; third parties' engines need a host."""
     return name in ENGINES
 
 
 def session_compactors(store: Store, session_id: str) -> dict[str, SessionCompactor]:
-    """Returns, by the name of their engine, what compacts a session otherwise than `compressor` does.
+    """Returns the session compactors of all engines other than `compressor`, by the engine's name.
 
-    All of them, not only that of the settings: what one has kept can be read whatever engine is chosen now.
+    These are not only the settings' engine, so that the records of an engine can be read whichever is chosen now.
     """
     return {name: _load_named(place)(store, session_id) for name, place in SESSION_COMPACTORS.items()}

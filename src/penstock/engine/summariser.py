@@ -1,18 +1,16 @@
-"""Handoffs by a model, and what happens when it fails.
+"""Has a model write handoffs, and deals with its failures.
 
     summariser = penstock.Summariser(connect("anthropic", "claude-haiku-4-5"))
     result = penstock.compress(messages, target_tokens=20_000, summariser=summariser)
 
-The ladder: the chosen model, then the session's own, then smaller parts, then no model at all. Whatever
-happens, nothing of the conversation is touched here: the worst outcome is an extractive handoff that says so.
+The ladder: the chosen model, then the session's own, then smaller parts, then no model at all. Whatever happens,
+the conversation is not touched here: the worst outcome is an extractive handoff that says so.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -21,6 +19,7 @@ import msgspec
 
 from penstock.engine.attempt import Allowance, Writer, Writing, WritingJob
 from penstock.engine.learned import PartNotes
+from penstock.engine.threads import in_daemon_thread
 from penstock.errors import ErrorClass, ErrorKind, NotWritten, ProviderError, SettingsError
 from penstock.measure.prices import Cost, Money, Unknown, add_costs, cost_of
 from penstock.measure.usage import Usage
@@ -41,7 +40,7 @@ IN_CONVERSATION = "at the end of the conversation"
 ON_ITS_OWN = "from the turns"
 SMALLER_PARTS = "from smaller parts"
 
-_LEAST_PART = 1_000  # tokens: work below twice that is not cut into parts
+_LEAST_PART = 1_000  # tokens: work below twice this is not cut into parts
 _NO_SMALLER_PARTS = {ErrorKind.AUTH, ErrorKind.QUOTA, ErrorKind.BAD_REQUEST}
 _REMEMBERED_NOTES = 256
 
@@ -51,7 +50,7 @@ _NOBODY_THERE = {ErrorKind.AUTH, ErrorKind.QUOTA}
 
 
 class SummaryLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of the summary of one compaction in all: requests, prompt tokens, and seconds."""
+    """Limits for all requests of one compaction's summary: their number, prompt tokens, and seconds."""
 
     requests: int = 32
     prompt_tokens: int = 2_000_000
@@ -59,7 +58,7 @@ class SummaryLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One rung of the ladder: which model was asked in which way, what came of it, and what it used."""
+    """One rung of the ladder: the model, the way in which it was asked, the outcome, and the usage."""
 
     model: str
     way: str
@@ -67,17 +66,17 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     requests: int = 0
     usage: Usage = Usage()
     cost: Cost | None = None
-    """None where nothing was answered."""
+    """None if nothing was answered."""
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the attempt as JSON; a cost that is not known is null."""
+        """Returns the attempt as JSON; an unknown cost is null."""
         usd = float(self.cost.usd) if isinstance(self.cost, Money) else None
         return {**msgspec.structs.asdict(self), "usage": msgspec.structs.asdict(self.usage), "cost": usd}
 
 
 class Written(msgspec.Struct, frozen=True, eq=False):
-    """The outcome of the ladder. `prose` is None where no model wrote a handoff."""
+    """The outcome of the ladder. `prose` is None if no model wrote a handoff."""
 
     prose: Prose | None
     attempts: tuple[Attempt, ...]
@@ -90,29 +89,29 @@ class Written(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def requests(self) -> int:
-        """All requests that were made."""
+        """The number of all requests."""
         return sum(attempt.requests for attempt in self.attempts)
 
     @property
     def usage(self) -> Usage:
-        """All tokens that were used."""
+        """The usage of all requests."""
         return sum((attempt.usage for attempt in self.attempts), Usage())
 
     @property
     def cost(self) -> Cost | None:
-        """The cost of all attempts; None where nothing was answered."""
+        """The cost of all attempts; None if nothing was answered."""
         costs = [attempt.cost for attempt in self.attempts if attempt.cost is not None]
         return add_costs(costs) if costs else None
 
     @property
     def reason(self) -> str:
-        """The reason why there is no prose, in one line."""
+        """Why there is no prose, in one line."""
         tried = "; ".join(dict.fromkeys(f"{attempt.model}: {attempt.outcome}" for attempt in self.attempts))
         return f"the handoff was written without a model ({tried or 'none could be asked'}); it has excerpts and facts instead"
 
 
 class Cooldown(msgspec.Struct, frozen=True):
-    """The rest of a model that failed: until when it is left alone, and after how many failures in a row."""
+    """The pause of a model that failed: its end, and the number of failures in a row."""
 
     until: float = 0.0
     failures: int = 0
@@ -120,8 +119,8 @@ class Cooldown(msgspec.Struct, frozen=True):
     def after(self, failure: ErrorClass, now: float) -> Cooldown:
         """Returns the cooldown after one more failure.
 
-        The rest grows with each transient failure; it is the longest at once where the provider lets nobody
-        in, and none where trying again cannot help.
+        The pause grows with each transient failure. It is at its longest at once if the provider denies access, and
+        does not exist if trying again cannot help.
         """
         if failure.kind in _NOBODY_THERE:
             return Cooldown(now + _LONGEST_SECONDS, self.failures + 1)
@@ -131,18 +130,18 @@ class Cooldown(msgspec.Struct, frozen=True):
         return Cooldown(now + max(seconds, failure.retry_after_seconds or 0.0), self.failures + 1)
 
     def left(self, now: float) -> float:
-        """Returns the seconds until it may be asked again."""
+        """Returns the seconds until the model may be asked again."""
         return max(0.0, self.until - now)
 
 
 class Summariser:
-    """Has a model write the prose of handoffs. One may serve many conversations, from several tasks.
+    """Has a model write the prose of handoffs. One summariser may serve many conversations, from several tasks.
 
-    `main` is the session's own model, where there is one: it is asked where the chosen model fails. Where it
-    is the chosen one itself, and the conversation is in its dialect, it is asked at the end of the
-    conversation, so that the provider's cache of the prefix is used; any other model gets the turns without
-    their secrets. `window_tokens` is the chosen model's window, where it is not the known one. `notes` keeps
-    what was written on parts of long conversations, so that a retry goes on where the last try stopped.
+    `main` is the session's own model, if there is one: it is asked if the chosen model fails. If it is the chosen
+    model itself, and the conversation is in its dialect, it is asked at the end of the conversation, which uses
+    the provider's cache of the prefix; any other model gets the turns without their secrets. `window_tokens` is
+    the chosen model's window, if it differs from the known one. `notes` keeps the texts on parts of long
+    conversations, so that a retry continues where the last try stopped.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first by name
@@ -185,10 +184,10 @@ class Summariser:
         on_step: Callable[[str], None] | None = None,
         limits: SummaryLimits | None = None,
     ) -> Written:
-        """Returns the prose of a handoff, or why there is none.
+        """Returns the prose of a handoff, or the reason why there is none.
 
-        Raises nothing that a model does; can be cancelled. `on_step` is told, in a few words, what is being
-        done. `limits` are those of this job, where a compaction has several.
+        Never raises a model's errors; can be cancelled. Calls `on_step` with a few words at each step. `limits` are
+        those of this job, if a compaction has several.
         """
         limits = limits or self._limits
         run = _Run(limits, self._now, job.memory.book)
@@ -218,9 +217,9 @@ class Summariser:
     def _list_rungs(
         self, writers: list[Writer], job: WritingJob, spent: set[str]
     ) -> Iterator[tuple[Writer, str]]:
-        """Yields which writer to ask in which way, best first.
+        """Yields the writers and the ways to ask them, best first.
 
-        `spent` are those that cannot be asked any more.
+        `spent` are the ones that can no longer be asked.
         """
         for writer in writers:
             if self._start_writing(writer, job, _Run(self._limits, self._now)).fits_conversation:
@@ -279,7 +278,7 @@ class Summariser:
         """Returns the model with its window, in tokens as we count them."""
         writer, known = Writer(model, 0, self._timeout_seconds, model is self._main), job.memory.learned
         window = await self._find_window(writer, place, known)
-        if known is not None:  # where its tokens are smaller than ours, fewer of ours fit
+        if known is not None:  # if its tokens are smaller than ours, fewer of ours fit
             window = min(window, known.calibration(model.name, writer.endpoint).count(window))
         if writer.is_main and job.most_request_tokens is not None:
             window = min(window, job.most_request_tokens)
@@ -288,7 +287,7 @@ class Summariser:
     async def _find_window(self, writer: Writer, place: int, known: Learned | None) -> int:
         """Returns the window of a model: given, learned, stated by its provider, or from the table.
 
-        What its provider has stated in an error since is never exceeded.
+        Never exceeds a window that its provider has stated in an error.
         """
         name, key = writer.model.name, writer.key
         learned = None if known is None else known.window(name, writer.endpoint)
@@ -334,7 +333,7 @@ class _Run:
 
     @property
     def over(self) -> bool:
-        """True where nothing more may be asked."""
+        """True if no more requests are allowed."""
         limits = self._limits
         return (
             self._requests >= limits.requests
@@ -343,7 +342,7 @@ class _Run:
         )
 
     def require(self, requests: int, prompt_tokens: int) -> None:
-        """Raises NotWritten where that many requests or tokens are not left."""
+        """Raises NotWritten if fewer requests or tokens than that are left."""
         limits = self._limits
         if self._requests + requests > limits.requests:
             raise NotWritten(f"the limit of {limits.requests} requests is used up")
@@ -351,9 +350,9 @@ class _Run:
             raise NotWritten(f"the limit of {limits.prompt_tokens:,} prompt tokens is used up")
 
     def allow(self, prompt_tokens: int) -> Allowance:
-        """Returns what is left for a request, which counts from now on.
+        """Returns the rest of the budget for a request, which counts from now on.
 
-        Raises NotWritten where something is used up.
+        Raises NotWritten if something is used up.
         """
         self.require(1, prompt_tokens)
         left = self._limits.seconds - (self._now() - self._started)
@@ -366,7 +365,7 @@ class _Run:
         return allowed
 
     def book(self, usage: Usage, requests: int) -> None:
-        """Counts what was used; the first request was counted when it was allowed."""
+        """Counts the usage; the first request was counted when it was allowed."""
         self.usage_now += usage
         if usage.total_tokens:
             self.costs_now.append(cost_of(usage, self._model))
@@ -376,7 +375,7 @@ class _Run:
         self.requests_now += requests - 1
 
     def lose(self) -> None:
-        """Takes note that a request was broken off: what it used is not known."""
+        """Records that a request was broken off, so that its usage is unknown."""
         self.costs_now.append(Unknown("a request was broken off"))
         if self._book is not None:
             self._book(self._model, Usage())
@@ -388,7 +387,9 @@ async def _ask_window(model: Model) -> int | None:
         return None
     try:
         listed = await ask()
-    except ProviderError:  # it will be asked for the handoff next, and that failure is the one to tell
+    except (
+        ProviderError
+    ):  # the model will be asked for the handoff next, and that failure is the one to report
         return None
     return listed if isinstance(listed, int) else None
 
@@ -397,9 +398,9 @@ WritesText: TypeAlias = Callable[[str], Any]
 
 
 def summariser_of(given: Summariser | Model | WritesText) -> Summariser:
-    """Returns a summariser from what callers may pass.
+    """Returns a summariser for the argument of a caller.
 
-    That is a summariser, a model, or a function from a prompt to a text.
+    That may be a summariser, a model, or a function from a prompt to a text.
     """
     if isinstance(given, Summariser):
         return given
@@ -429,7 +430,7 @@ class _Function:
         except TimeoutError:
             said = f"{self.name} did not answer in time"
             raise ProviderError(said, failure=ErrorClass(kind=ErrorKind.TIMEOUT, message=said)) from None
-        except Exception as error:
+        except Exception as error:  # a caller's function may raise anything
             said = f"{self.name} raised {type(error).__name__}"
             raise ProviderError(
                 said, failure=ErrorClass(kind=ErrorKind.BAD_REQUEST, code="function", message=said)
@@ -439,30 +440,5 @@ class _Function:
     async def _call(self, prompt: str) -> Any:
         if inspect.iscoroutinefunction(self._function):
             return await self._function(prompt)
-        text = await _in_thread(self._function, prompt)
+        text = await in_daemon_thread(self._function, prompt)
         return await text if inspect.isawaitable(text) else text
-
-
-async def _in_thread(function: WritesText, prompt: str) -> Any:
-    """Returns the result of the function.
-
-    Its thread is abandoned when its caller leaves, even when the process ends.
-    """
-    loop = asyncio.get_running_loop()
-    waiting: asyncio.Future[Any] = loop.create_future()
-
-    def settle(result: Any, error: Exception | None) -> None:
-        if not waiting.done():
-            waiting.set_result(result) if error is None else waiting.set_exception(error)
-
-    def work() -> None:
-        result, error = None, None
-        try:
-            result = function(prompt)
-        except Exception as raised:  # noqa: BLE001 - raised again where it is waited for
-            error = raised
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the caller has left
-            loop.call_soon_threadsafe(settle, result, error)
-
-    threading.Thread(target=work, daemon=True, name="penstock-summariser").start()
-    return await waiting

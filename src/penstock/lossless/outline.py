@@ -103,10 +103,10 @@ def collapse_handles(handles: Iterable[int]) -> tuple[int, ...]:
 
 
 def cut_segments(transcript: Transcript, places: Sequence[int], segment_tokens: int) -> list[tuple[int, ...]]:
-    """Cut the places into segments of about this size. What may not be parted stays together.
+    """Cuts the places into segments of about this size. Messages that may not be separated stay together.
 
-    Where a segment ends depends on what is in it and on nothing behind it, but for a short remainder. So
-    segments are the same when the conversation has gone on.
+    Where a segment ends depends on its own messages and on nothing after it, except for a short remainder. So
+    segments are the same when the conversation has grown.
     """
     segments: list[tuple[int, ...]] = []
     held: list[int] = []
@@ -129,7 +129,7 @@ def cut_segments(transcript: Transcript, places: Sequence[int], segment_tokens: 
 
 
 def segment_key(transcript: Transcript, places: Iterable[int]) -> str:
-    """Returns a digest of the messages in a segment, by which it is known whatever stands around them."""
+    """Returns a digest of the messages in a segment, which identifies it wherever it stands."""
     return chain_ids(transcript.messages[place] for place in places)[-1]
 
 
@@ -166,8 +166,8 @@ _TITLE = f"## {OUTLINE}"
 class Node(msgspec.Struct, frozen=True):
     """A node as an outline shows it: the messages below it, by number, and its text, already escaped.
 
-    It has more than one handle where it stands for several nodes without a text. `key` is what its text is
-    known by, empty where that was read from a handoff. `fresh` says that the text was made now.
+    It has more than one handle if it stands for several nodes without a text. `key` identifies its
+    text; empty if that was read from a handoff. `fresh` is True if the text was made now.
     """
 
     handles: tuple[int, ...]
@@ -178,7 +178,7 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class NodeTexts(msgspec.Struct, frozen=True, eq=False):
-    """The texts of nodes that there are before an outline is written."""
+    """The texts of nodes that exist before an outline is written."""
 
     find_text: Callable[[str], str | None]
     """Returns the text that was made for a key, or None."""
@@ -194,7 +194,7 @@ def header_of_node(node: Node) -> str:
 
 
 def render_outline(nodes: Iterable[Node]) -> str:
-    """Returns the nodes as text; neighbours without a text share a header. Empty where there are none."""
+    """Returns the nodes as text; neighbours without a text share a header. Empty without nodes."""
     lines: list[str] = []
     for node in _join_empty(nodes):
         lines.append(header_of_node(node))
@@ -226,7 +226,7 @@ def parse_outline(text: str) -> tuple[Node, ...]:
 
 
 def _join_empty(nodes: Iterable[Node]) -> list[Node]:
-    """Returns the nodes, with neighbours that have no text as one."""
+    """Returns the nodes, with neighbours that have no text joined into one."""
     found: list[Node] = []
     for node in nodes:
         if found and not node.text and not found[-1].text:

@@ -85,13 +85,13 @@ class NodeTree:
         return self._nodes[handle]
 
     def list_children(self, handle: int) -> tuple[Node, ...]:
-        """Returns the nodes directly below a node; none where they are not known."""
+        """Returns the nodes directly below a node; none if they are unknown."""
         found = tuple(self.node(child) for child in children_of(handle))
         known = tuple(child for child in found if child is not None)
         return known if len(known) == len(found) else ()
 
     def runs(self, handle: int) -> Runs:
-        """Returns the numbers of all messages below a node, even one that was never told; none if it is unknown."""
+        """Returns the numbers of all messages below a node, even one without a text; none if it is unknown."""
         node = self.node(handle)
         if node is not None:
             return node.runs
@@ -104,7 +104,7 @@ class NodeTree:
 
 
 def nodes_in_view(pieces: Iterable[Piece]) -> tuple[Node, ...]:
-    """Returns the nodes of the outlines that stand in a view, as the view tells them."""
+    """Returns the nodes of the outlines in a view, as the view shows them."""
     texts = [piece.summary.text for piece in pieces if isinstance(piece, Handoff)]
     return tuple(node for text in texts for node in parse_outline(text))
 
@@ -112,8 +112,8 @@ def nodes_in_view(pieces: Iterable[Piece]) -> tuple[Node, ...]:
 class NodeHistory:
     """A history with nodes. `behind` is a second one, which is asked for what the first does not know.
 
-    `shown` are the nodes that stand in the view. Their headers name the messages below them even where the
-    tree lacks the node, as that of a branch does whose conversation was deleted.
+    `shown` are the nodes in the view. Their headers name the messages below them even if the
+    tree lacks the node, as in a branch whose conversation was deleted.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class NodeHistory:
         return found[: wish.hits]
 
     def describe(self, handle: str) -> HistoryPlace:
-        """Returns what the handle stands for; inside a node are its children, inside a leaf its messages."""
+        """Describes what the handle names; inside a node are its children, inside a leaf its messages."""
         node = parse_handle(handle)
         if node.kind is not HandleKind.NODE:
             return self._first(lambda history: history.describe(handle))
@@ -171,7 +171,7 @@ class NodeHistory:
         return sum(history.count_unsearched() for history in self._histories)
 
     def entities(self) -> Sequence[EntityState]:
-        """Returns what is known of each entity, where it is known from the later message, the newest first."""
+        """Returns the state of each entity, from the later of its messages, the newest first."""
         newest: dict[tuple[str, str], EntityState] = {}
         for history in self._histories:
             for one in history.entities():
@@ -181,7 +181,7 @@ class NodeHistory:
         return sorted(newest.values(), key=lambda one: one.number, reverse=True)
 
     def text(self, handle: str) -> str:
-        """Returns what is inside: the texts of a node's children, the originals of a leaf's messages."""
+        """Returns the contents: the texts of a node's children, the originals of a leaf's messages."""
         asked = parse_handle(handle)
         if asked.kind is not HandleKind.NODE:
             return self._first(lambda history: history.text(handle))

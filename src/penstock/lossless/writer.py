@@ -1,7 +1,7 @@
 """The writer of the engine `lossless`: handoffs with an outline of nodes, each written once.
 
 Nodes of the last handoff stand in the new one as they are. What gave way since is cut into segments, and the
-lines for all of them are chosen together, so that the room goes where it covers most. Where the old nodes
+lines for all of them are chosen together, so that the room goes where it covers most. If the old nodes
 leave too little for the new ones, pairs of them give way to their parents, on the lowest level first, there
 the oldest: what was long ago is told coarsely, what was just now finely. A node that has no room for its text
 still stands there with its header, so that everything can be reached from the view.
@@ -70,13 +70,13 @@ def segment_size(gone_tokens: int, handoff_tokens: int) -> int:
 
 
 class OutlineText(HandoffText, frozen=True, eq=False):
-    """A handoff with its nodes: those that stand in the outline, and those that they took the place of."""
+    """A handoff with its nodes: those in the outline, and those that they replaced."""
 
     nodes: tuple[Node, ...] = ()
 
 
 def nodes_of(plan: Plan | None) -> tuple[Node, ...]:
-    """Returns the nodes of a plan's handoff; none where it has no outline."""
+    """Returns the nodes of a plan's handoff; none if it has no outline."""
     return plan.handoff.nodes if plan is not None and isinstance(plan.handoff, OutlineText) else ()
 
 
@@ -111,13 +111,13 @@ class _Part(msgspec.Struct, eq=False):
         return self.text is None and all(one.is_new for one in self.below)
 
     def node(self, text: str | None = None) -> Node:
-        """Returns the part as a node, with the text that was just written for it, where it was."""
+        """Returns the part as a node, with the text that was just written for it, if one was."""
         made = self.text if text is None else text
         return Node(self.handles, self.runs, made or "", self.key, fresh=text is not None)
 
 
 class OutlineWriter(ExtractiveWriter):
-    """Writes handoffs with an outline. `known` says which texts of nodes there are already."""
+    """Writes handoffs with an outline. `known` has the texts of nodes that exist already."""
 
     mark_version = mark.STEADY_VERSION
     names_runs = True
@@ -189,7 +189,7 @@ class OutlineWriter(ExtractiveWriter):
         )
 
     def _find_lost(self, parts: Iterable[_Part]) -> Runs:
-        """Returns the numbers of messages that a handoff stands for, and no node of it."""
+        """Returns the numbers of messages that a handoff stands for, but none of its nodes."""
         numbers = self._transcript.numbers
         if not self._transcript.handoffs:
             return ()
@@ -250,7 +250,7 @@ class OutlineWriter(ExtractiveWriter):
         return sum(part.fixed_tokens for part in self._parts)
 
     def _drop_text(self) -> bool:
-        """Give up the text of the oldest node that has one; False when there is none."""
+        """Gives up the text of the oldest node that has one; returns False if there is none."""
         for part in self._parts:
             if part.text or part.notes:
                 part.text, part.notes = part.text and "", ()
@@ -268,7 +268,7 @@ class OutlineWriter(ExtractiveWriter):
         return numbers
 
     def _parts_of_sources(self) -> NDArray[np.int32]:
-        """For each source, the place of the part that its message is below; -1 where it is below none."""
+        """Returns, for each source, the place of the part that its message is below; -1 if there is none."""
         # The runs of all parts in order, after one that no number is in, so that every number has a run
         # before it.
         runs = sorted((*run, place) for place, part in enumerate(self._parts) for run in part.runs)
@@ -292,7 +292,7 @@ class OutlineWriter(ExtractiveWriter):
         return in_written | self._are_of(beside.kept_verbatim)
 
     def _tell_parents(self, choice: ExcerptChoice, shut: Flags) -> None:
-        """Choose the lines of nodes that take the place of others, each within its share of what those took."""
+        """Chooses the lines of nodes that replace others, each within its share of the room that those took."""
         index = self._transcript.index
         for place, part in enumerate(self._parts):
             if part.text is None and not part.is_new:
@@ -332,7 +332,7 @@ class OutlineWriter(ExtractiveWriter):
     def _all_nodes(
         self, everything: Sequence[_Part], as_told: Mapping[tuple[int, ...], Node], choice: ExcerptChoice
     ) -> tuple[Node, ...]:
-        """Returns the nodes that stand in the outline, and all that others took the place of; none has lost its text."""
+        """Returns the nodes in the outline, and all that they replaced; none has lost its text."""
         nodes, _ = self._lay_out(choice)
         nodes = [node if node.text else as_told.get(node.handles, node) for node in nodes]
         shown = {handle for part in self._parts for handle in part.handles}
@@ -348,7 +348,7 @@ def _all_below(part: _Part) -> Iterable[_Part]:
 
 
 def _next_groups(parts: Sequence[_Part]) -> list[int]:
-    """Returns the places of the next parts that give way to their parents, on the lowest level where there are any.
+    """Returns the places of the next parts that give way to their parents, on the lowest level that has any.
 
     Leaves do so by and by, the oldest first. A higher level does all at once: then it is let alone for long,
     and what is before it stays as it is. New segments give way only where nothing else is left.
@@ -365,7 +365,7 @@ def _next_groups(parts: Sequence[_Part]) -> list[int]:
 
 
 def _level_of_group(parts: Sequence[_Part], start: int) -> int | None:
-    """Returns the level of the parts from `start` on, where all that have the same parent stand there."""
+    """Returns the level of the parts from `start` on, if all that have the same parent stand there."""
     group = parts[start : start + FAN]
     if len(group) < FAN or any(len(part.handles) > 1 for part in group):
         return None
