@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.stores.store import Store
     from penstock.stores.values import ConversationRow
 
-__all__ = ["ORDERS", "Catalogue", "CatalogueQuery", "Savings", "read_query"]
+__all__ = ["ORDERS", "Catalogue", "CatalogueQuery", "Savings", "read_catalogue_query"]
 
 _AT_ONCE = 50  # conversations that are read before it is asked whether to go on
 _FEW = 100  # conversations: so many are read at once while a person waits
@@ -56,11 +56,11 @@ class CatalogueQuery(msgspec.Struct, frozen=True):
 
     @property
     def is_plain(self) -> bool:
-        """Returns True where the store's own order answers it: the last used first."""
+        """Returns True if the store's own order answers it: the last used first."""
         return not self.words and self.order == "activity" and not self.reverse
 
 
-def read_query(typed: str, order: str = "") -> CatalogueQuery:
+def read_catalogue_query(typed: str, order: str = "") -> CatalogueQuery:
     """Returns what was typed: words, and `sort:cost` or `sort:-cost` for the order; `order` holds where none was typed."""
     words: list[str] = []
     for word in typed.split():
@@ -113,7 +113,7 @@ class Catalogue:
         return listed is not None and listed.row.updated == updated
 
     def refresh(self, *, quick: bool = False) -> bool:
-        """Reads what has changed in the store; returns True where nothing is left to read.
+        """Reads what has changed in the store; returns True if nothing is left to read.
 
         With `quick`, much is left to be read later. Where another thread is at it already, returns at once.
         """
@@ -173,7 +173,7 @@ class Catalogue:
         self._heads, self._total = heads, len(heads)
 
     def _read_some(self) -> bool:
-        """Reads some of what has changed; returns False where there is nothing left."""
+        """Reads some of what has changed; returns False if there is nothing left."""
         unread = [one for one, updated in self._heads.items() if not self._is_read(one, updated)]
         some = sorted(unread, key=self._heads.__getitem__, reverse=True)[:_AT_ONCE]
         for one in show_remaining(self._store.show(some), self._list):

@@ -39,7 +39,7 @@ _SHOWN = 4  # messages at each end of a stretch that are shown
 
 
 class ComparedMessage(msgspec.Struct, frozen=True):
-    """A message of the view before, in one line, and what stands there after where that is something else.
+    """A message of the view before, in one line, and what stands there afterwards, if that is something else.
 
     `handle` is empty for the handoff of an earlier compaction.
     """
@@ -67,26 +67,26 @@ class ComparedStretch(msgspec.Struct, frozen=True):
 
 
 class CompactionComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """A compaction: what it was made of, what it made, why, and what it has cost and saved since."""
+    """A compaction: its input, its result, its reason, and what it has cost and saved since."""
 
     number: int
     """Its number among those of the conversation, from 1 on, undone ones included."""
     row: CompactionRow
     receipt: Receipt | None
-    """None where another version of Penstock wrote it in another form."""
+    """None if another version of Penstock wrote it in another form."""
     stretches: tuple[ComparedStretch, ...]
     handoff: str
-    """The text of its handoffs, without secrets; empty where it only elided."""
+    """The text of its handoffs, without secrets; empty if it only elided."""
     by_model: bool
-    """True where a model wrote sections of the handoff."""
+    """True if a model wrote sections of the handoff."""
     totals: CompactionTotals
     is_newest: bool
-    """True where the view rests on it, so that it can be undone."""
+    """True if the view rests on it, so that it can be undone."""
     log_length: int
 
     @property
     def decision(self) -> Mapping[str, Any] | None:
-        """Returns why it was made at that moment; None where that was not recorded."""
+        """Returns why it was made at that moment; None if that was not recorded."""
         found = self.row.receipt.get("decision")
         return found if isinstance(found, dict) else None
 

@@ -36,7 +36,7 @@ from penstock.sessions.exporting import read_view_bytes
 from penstock.sessions.handovers import HandedOver, HandoverOrigin, read_handovers, read_origin
 from penstock.sessions.quality import measure_qualities, read_receipt
 from penstock.sessions.session import Session
-from penstock.sessions.stored_view import read_standing
+from penstock.sessions.stored_view import read_view_base
 from penstock.stores.values import COMPRESSION, REWOUND
 from penstock.writing.entities import EVERYTHING
 from penstock.writing.reading import spoken_text
@@ -104,7 +104,7 @@ def iterate_conversations(store: Store) -> Iterator[ConversationRow]:
 def find_conversation(store: Store, given: str) -> SessionRow:
     """Returns the tip of the conversation with that id, or with the only id that begins with `given`.
 
-    Raises UnknownSession where there is none, or more than one.
+    Raises UnknownSession if there is none, or more than one.
     """
     try:
         return store.tip(given)
@@ -132,7 +132,7 @@ class ListedConversation(msgspec.Struct, frozen=True):
 
     @property
     def cache_hit(self) -> float | None:
-        """Returns the share of prompt tokens that came from the provider's cache; None where nothing was sent."""
+        """Returns the share of prompt tokens that came from the provider's cache; None if nothing was sent."""
         used = self.row.usage
         return used.cache_read_tokens / used.prompt_tokens if used.prompt_tokens else None
 
@@ -166,7 +166,7 @@ def list_conversations(
 
 
 def show_remaining(found: Iterable[_Found], show: Callable[[_Found], _Shown]) -> Iterator[_Shown]:
-    """Yields what `show` makes of each of a list; what was deleted since the list was read is left out."""
+    """Yields what `show` makes of each item of a list; skips items that were deleted since the list was read."""
     for one in found:
         try:
             shown = show(one)
@@ -195,7 +195,7 @@ def title_conversation(store: Store, session_id: str) -> str:
 
 
 def make_title(store: Store, tip: SessionRow, title: str) -> str:
-    """Returns the title, or the first words of the first request where there is none, without secrets."""
+    """Returns the title, or the first words of the first request if there is none, without secrets."""
     return shorten(" ".join(redact(title or _read_first_words(store, tip)).split()), _TITLE_CHARS)
 
 
@@ -204,9 +204,9 @@ def _last_title(lineage: Sequence[SessionRow]) -> str:
 
 
 def _read_first_words(store: Store, tip: SessionRow) -> str:
-    """Returns the first words of a person, or where there are none those that a program has put in front.
+    """Returns the first words of a person or, if there are none, those that a program has inserted before them.
 
-    A command that a person typed counts where nothing else was typed.
+    A command that a person typed counts if nothing else was typed.
     """
     dialect = dialect_named(tip.dialect)
     entries = store.read_from(tip.id, 0, _FIRST_MESSAGES)
@@ -222,7 +222,7 @@ def _read_first_words(store: Store, tip: SessionRow) -> str:
 
 
 class CompactionAccount(msgspec.Struct, frozen=True):
-    """A compaction: its receipt, why it was made, what it cost, what it has saved since and how good it was."""
+    """A compaction: its receipt, its reason, its cost, its savings since then and its quality."""
 
     session: str
     created: float
@@ -243,13 +243,13 @@ class CompactionAccount(msgspec.Struct, frozen=True):
 
     @property
     def decision(self) -> Mapping[str, Any] | None:
-        """Returns why it was made at that moment; None where that was not recorded."""
+        """Returns why it was made at that moment; None if that was not recorded."""
         found = self.receipt.get("decision")
         return found if isinstance(found, dict) else None
 
     @property
     def taken_over_from(self) -> str:
-        """Returns the session that made it, where a branch took it over from there, else an empty text."""
+        """Returns the session that made it, if a branch took it over from there; otherwise an empty text."""
         return str(self.receipt.get(TAKEN_OVER) or "")
 
     def to_dict(self) -> dict[str, Any]:
@@ -263,7 +263,7 @@ class CompactionAccount(msgspec.Struct, frozen=True):
 
 
 class ConversationAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation: the sessions that it went through, what became of them, its sizes and its cost."""
+    """A conversation: its sessions, what became of them, its sizes and its cost."""
 
     lineage: list[SessionRow]
     """Its sessions, the oldest first; each compaction begins another one."""
@@ -280,9 +280,9 @@ class ConversationAccount(msgspec.Struct, frozen=True, kw_only=True):
     view_tokens: int
     requests: Sequence[UsageRow]
     facts: Sequence[FactRow] | None = None
-    """Notes on messages that left the view; None where they were not asked for."""
+    """Notes on messages that left the view; None if they were not asked for."""
     origin: HandoverOrigin | None = None
-    """The conversation that its client had compacted to begin this one; None where it began by itself."""
+    """The conversation that its client had compacted to begin this one; None if it began by itself."""
     handovers: Sequence[HandedOver] = ()
     """Handoffs of it that clients were given to go on from."""
 
@@ -314,7 +314,7 @@ class ConversationAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe_conversation(store: Store, tip: SessionRow, *, facts: bool = False) -> ConversationAccount:
-    """Returns all there is to show of the conversation with that tip; its facts only where they are asked for."""
+    """Returns everything there is to show of the conversation with that tip; its facts only if they are asked for."""
     lineage = _trace_lineage(store, tip)
     children = [child for row in lineage for child in store.list_children(row.id)]
     entries = store.read_from(tip.id, 0)
@@ -353,7 +353,7 @@ class ConversationOverview(msgspec.Struct, frozen=True, kw_only=True):
     compactions: list[CompactionAccount]
     """All compactions, undone ones included, in the order in which they were made; not judged by what followed."""
     newest: int
-    """The number of the compaction that the view rests on, from 1 on; 0 where it is the bare log."""
+    """The number of the compaction that the view rests on, from 1 on; 0 if it is the bare log."""
     pins: frozenset[int]
     relatives: list[SessionRow]
     spending: Spending
@@ -393,12 +393,12 @@ def open_conversation(store: Store, tip: SessionRow, settings: Settings) -> Conv
 def measure_window(store: Store, tip: SessionRow) -> Fill:
     """Returns what fills the window now: the tokens of the view by kind of content."""
     session = Session(store, tip)
-    sent = [message.wire for message in read_standing(store, tip).view.mend()]
+    sent = [message.wire for message in read_view_base(store, tip).view.mend()]
     return measure_fill(decode_all(dialect_named(tip.dialect), sent), session.workings.notebook.tokenizer)
 
 
 def count_view_tokens(store: Store, session_id: str) -> int:
-    """Returns the tokens of the view: of the newest compaction's result, and of what was logged after it."""
+    """Returns the tokens of the view: of the newest compaction's result, and of the messages logged after it."""
     newest = store.newest_compaction(session_id)
     before = newest.receipt.get("tokens_after", 0) if newest is not None else 0
     start = newest.compaction.length if newest is not None else 0
@@ -406,7 +406,7 @@ def count_view_tokens(store: Store, session_id: str) -> int:
 
 
 def read_handle(store: Store, tip: SessionRow, handle: str) -> tuple[HistoryPlace, str]:
-    """Returns where a message, summary, node or stored result stands, and its whole text without secrets.
+    """Returns the place of a message, summary, node or stored result, and its whole text without secrets.
 
     Raises UnknownHandle.
     """
@@ -417,7 +417,7 @@ def read_handle(store: Store, tip: SessionRow, handle: str) -> tuple[HistoryPlac
 def find_entities(store: Store, tip: SessionRow, name: str) -> list[EntityState]:
     """Returns what is known now of the files, commands, records and people that a name means, without secrets.
 
-    Raises UnknownHandle where there is none.
+    Raises UnknownHandle if there is none.
     """
     found = Session(store, tip).entities(name)
     if not found and name == EVERYTHING:
@@ -493,7 +493,7 @@ class SearchReport(msgspec.Struct, frozen=True):
     waiting: int = 0
 
     def get_role(self, hit: Finding) -> str:
-        """Returns who speaks in a hit: a role, `handoff` for a summary, or nothing where it is not known."""
+        """Returns who speaks in a hit: a role, `handoff` for a summary, or nothing if it is not known."""
         if hit.handles and parse_handle(hit.handles[0]).kind is HandleKind.SUMMARY:
             return "handoff"
         return self.roles.get((hit.session, hit.handles[0]), "")

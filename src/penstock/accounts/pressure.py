@@ -1,4 +1,4 @@
-"""How full the window of a stored conversation is."""
+"""The pressure on the window of a stored conversation: its tokens, and the limits that they approach."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class WindowPressure(msgspec.Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """Returns the share of the window that is filled; above 1 where it is too small."""
+        """Returns the share of the window that is filled; above 1 if it is too small."""
         return self.tokens / self.window_tokens
 
     @property

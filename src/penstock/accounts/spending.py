@@ -1,7 +1,7 @@
 """Adds up what requests used and cost, and what compactions cost and saved.
 
-Requests for summaries are requests like others, also those whose summary was never put in place. What the receipt of a
-compaction says of its cost is in them already.
+Requests for summaries are requests like others, even if the summary was never put in place. They include the cost
+that the receipt of a compaction states.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class Spending(msgspec.Struct, frozen=True):
-    """Requests and what they used. `cost` is None where one of them has no known cost, or there were none."""
+    """Requests and what they used. `cost` is None if one of them has no known cost, or there were none."""
 
     requests: int
     usage: Usage
@@ -44,7 +44,7 @@ class Spending(msgspec.Struct, frozen=True):
 
     @property
     def cache_hit_ratio(self) -> float | None:
-        """Returns the share of prompt tokens that came from the provider's cache; None where nothing was sent."""
+        """Returns the share of prompt tokens that came from the provider's cache; None if nothing was sent."""
         prompt = self.usage.prompt_tokens
         return self.usage.cache_read_tokens / prompt if prompt else None
 
@@ -66,7 +66,7 @@ class CompactionTotals(msgspec.Struct, frozen=True):
     """Sizes, cost and savings of compactions; an undone one counts for as long as it held.
 
     One that a branch took over is not counted and not paid for again; what it saves in the branch is. `cost` and
-    `saved` are None where one of them is unknown; `known_cost` and `known_saved` are the sums of the others.
+    `saved` are None if one of them is unknown; `known_cost` and `known_saved` are the sums of the others.
     """
 
     count: int = 0
@@ -116,7 +116,7 @@ def group_compactions(
 ) -> dict[str, CompactionTotals]:
     """Returns what these compactions of one conversation cost and saved, by the `key` of the moment: a day, for example.
 
-    What one cost belongs to the moment when it was made, what it saves to each request that it made shorter.
+    The cost of one belongs to the moment when it was made, its savings to each request that it made shorter.
     """
     groups: dict[str, CompactionTotals] = {}
 
@@ -153,7 +153,7 @@ def _price_compaction(row: CompactionRow) -> CompactionTotals:
 
 
 def _price_savings(tokens: int, model: str, requests: int) -> CompactionTotals:
-    """Returns the savings of so many requests that each were shorter by that many tokens."""
+    """Returns the savings of this many requests that were each shorter by that many tokens."""
     price = cost_of(Usage(cache_read_tokens=tokens), model or None)
     usd = float(price.usd) * requests if isinstance(price, Money) else None
     return CompactionTotals(saved_tokens=tokens * requests, saved=usd, known_saved=usd or 0.0)
@@ -164,7 +164,7 @@ def _count_fewer(row: CompactionRow) -> int:
 
 
 def _read_count(row: CompactionRow, field: str) -> int:
-    """Returns a count of a receipt; 0 where another version wrote something else."""
+    """Returns a count of a receipt; 0 if another version wrote something else."""
     value = row.receipt.get(field)
     return value if isinstance(value, int) and value > 0 else 0
 

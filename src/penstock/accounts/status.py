@@ -35,10 +35,10 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cost(self) -> float | None:
-        """Returns the cost of all requests; None where one is unknown, or there were none."""
+        """Returns the cost of all requests; None if one is unknown, or there were none."""
         return self.spending.cost
 
     @property
     def cache_hit(self) -> float | None:
-        """Returns the share of prompt tokens that came from the provider's cache; None where nothing was sent."""
+        """Returns the share of prompt tokens that came from the provider's cache; None if nothing was sent."""
         return self.spending.cache_hit_ratio

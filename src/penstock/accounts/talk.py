@@ -10,7 +10,7 @@ from penstock.accounts.display import redact
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.handles import name_message
 from penstock.conversation.message import Image, Message, Opaque, Role, Summary, Text, ToolCall, ToolResult
-from penstock.conversation.speakers import Voice, part_voices
+from penstock.conversation.speakers import Voice, voices_of
 from penstock.conversation.wire import json_text, parse_json
 from penstock.writing.stubs import exit_status, state_result
 
@@ -26,7 +26,7 @@ _AROUND = 200  # messages before and after a stretch among which the other halve
 
 
 class TalkPicture(msgspec.Struct, frozen=True):
-    """A picture: the message that holds it, what is known of it, and the digest by which its data is found there."""
+    """A picture: the message that holds it, its known properties, and the digest by which its data is found there."""
 
     handle: str
     media_type: str
@@ -37,7 +37,7 @@ class TalkPicture(msgspec.Struct, frozen=True):
 
 
 class TalkText(msgspec.Struct, frozen=True):
-    """A text, and the kind of it where it is not simply what the speaker said: `reminder`, `picture`, `handoff`."""
+    """A text, and its kind if it is not simply what the speaker said: `reminder`, `picture`, `handoff`."""
 
     text: str
     kind: str = ""
@@ -76,7 +76,7 @@ class TalkEntry(msgspec.Struct, frozen=True, kw_only=True):
 def read_talk(store: Store, session_id: str, start: int = 0, limit: int | None = None) -> list[TalkEntry]:
     """Returns the whole log of the session's conversation, in order, or `limit` messages of it from position `start` on.
 
-    Of a stretch, calls have their results also where these stand behind it, and results whose call stands before it are
+    Of a stretch, calls have their results even if these stand behind it, and results whose call stands before it are
     left out: they are told there. Raises UnknownSession.
     """
     row = store.tip(session_id)
@@ -167,10 +167,11 @@ def _read_call(part: ToolCall) -> TalkCall:
 
 
 def _read_texts(message: Message, handle: str) -> Iterator[TalkText]:
+    spoken = voices_of(message)
     for part in message.parts:
         match part:
             case Text() if message.role is Role.USER:
-                for voiced in part_voices(part.text):
+                for voiced in next(spoken)[1]:
                     if text := redact(voiced.text).strip():
                         yield TalkText(text, "" if voiced.voice is Voice.PERSON else str(voiced.voice))
             case Text():

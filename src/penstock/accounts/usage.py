@@ -29,9 +29,9 @@ _DAY_SECONDS = 86_400
 
 
 class UsageReport(msgspec.Struct, frozen=True):
-    """Usage and cost of all requests, in total and by model; `summaries` are those of them that asked for a summary.
+    """Usage and cost of all requests, in total and by model; `summaries` are the requests among them for a summary.
 
-    What `compactions` cost is in them.
+    They include the cost of `compactions`.
     """
 
     total: Spending

@@ -21,7 +21,7 @@ from penstock.planning.economics import (
     settle,
     spend,
     terms_of,
-    weigh,
+    weigh_costs,
 )
 from penstock.sessions.metering import TURN_TASK
 
@@ -77,11 +77,11 @@ class _BookedRequest(msgspec.Struct, frozen=True):
 
 
 class Bookkeeper:
-    """The books of one conversation with its present model; they go on where an earlier process left them.
+    """The books of one conversation with its present model; they continue those of an earlier process.
 
-    `plan` says how prompts are cached: by our marks, else by the provider itself; not at all where `model.cache_ttl` is
-    `off`, until a report names cached tokens. From `limit_tokens` on a compaction always runs. `books` is None where the
-    price of the model is not known.
+    `plan` says how prompts are cached: by our marks, or by the provider itself; not at all if `model.cache_ttl` is
+    `off`, until a report names cached tokens. From `limit_tokens` on, a compaction always runs. `books` is None if the
+    price of the model is unknown.
     """
 
     def __init__(self, session: Session, plan: CachePlan, limit_tokens: int) -> None:
@@ -132,7 +132,7 @@ class Bookkeeper:
         self._pending = self._price(
             view_tokens, static_tokens, kept_tokens, summary_tokens, warm=self.is_warm
         )
-        return None if self._replaced else weigh(books, self._pending)
+        return None if self._replaced else weigh_costs(books, self._pending)
 
     def find_paying_size(
         self,
@@ -154,7 +154,7 @@ class Bookkeeper:
 
         def compacts(tokens: int) -> bool:
             request = self._price(tokens, static_tokens, kept_tokens, summary_tokens, warm=cached)
-            return weigh(books, request).compact
+            return weigh_costs(books, request).compact
 
         low, high = view_tokens, self._limit_tokens
         if low >= high or not compacts(high - 1):
@@ -184,7 +184,7 @@ class Bookkeeper:
         return PricedRequest(view_tokens, appended, static_tokens, kept_tokens, warm, summary_tokens)
 
     def book(self, tokens: int, *, compacted: bool) -> None:
-        """Books a request that goes out with so many tokens, after a compaction or as it was."""
+        """Books a request of `tokens` tokens, after a compaction or unchanged."""
         if self.books is not None and self._pending is not None:
             after = tokens if compacted or self._replaced else None
             self._book(_BookedRequest(self.books, self._pending, after))
@@ -192,9 +192,9 @@ class Bookkeeper:
         self._asked, self._sent_tokens, self._new_tokens = self.now(), tokens, 0
 
     def replace_view(self, before_tokens: int, after_tokens: int) -> None:
-        """Records that another view of so many tokens has replaced the last one.
+        """Records that another view has replaced the last one.
 
-        Between `weigh` and `book` it does nothing: `book` is told instead.
+        Between `weigh` and `book` it does nothing: `book` gets the new size.
         """
         if self._pending is not None:
             return
@@ -279,7 +279,7 @@ class Bookkeeper:
         self.books = book(before, booked.request, booked.after_tokens)
 
     def _learn_caching(self, usage: Usage) -> None:
-        """From the first report that names cached tokens on, prices are known to be those of a cache."""
+        """Learns from the first report that names cached tokens that prices are those of a cache."""
         if self.books is None or not (usage.cache_read_tokens or usage.cache_write_tokens):
             return
         if self._caching == "none":  # the settings say so, and the provider knows better
@@ -337,7 +337,7 @@ class Bookkeeper:
         self._sent_length = last.length
         self._replaced = last.compaction != session.workings.view_key
         if not self._replaced:
-            session.workings.restore_report(last.counted_tokens, last.reported_tokens)
+            session.workings.meter.restore_report(last.counted_tokens, last.reported_tokens)
 
     def _read_kept(self) -> _KeptBooks | None:
         """Returns the stored books; None if there are none, or if they are about another model or caching."""

@@ -25,7 +25,7 @@ from penstock.writing.stubs import arguments_of
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
-    from penstock.engine.compress import Compressed
+    from penstock.engine.compress import Compressed, CompressRequest
     from penstock.engine.contract import CompactionWish
     from penstock.measure.usage import Usage
     from penstock.planning.receipt import Receipt
@@ -48,7 +48,7 @@ class EngineAdapter:
         self._dialect = dialect_named(dialect)
 
     def is_due(self, view: Sequence[Any], tokens: int) -> bool:
-        """Returns True if the engine wants to compress a request of so many tokens, and can."""
+        """Returns True if the engine wants to compress a request of this size, and can."""
         with blame_engine(self.engine.name):
             is_due = self.engine.hosting.is_due
             return bool(self._ask_whether_due(view, tokens) if is_due is None else is_due(tokens))
@@ -69,6 +69,12 @@ class EngineAdapter:
         with blame_engine(self.engine.name):
             compact_view = self.engine.hosting.compact_view
             return None if compact_view is None else await compact_view(view, numbers, wish)
+
+    def describe(self, wish: CompactionWish) -> CompressRequest | None:
+        """Returns what `compact_view` would ask of `compress_list`; None for an engine that has to do it itself."""
+        with blame_engine(self.engine.name):
+            describe = self.engine.hosting.describe
+            return None if describe is None else describe(wish)
 
     def compress(self, view: Sequence[Any], tokens: int, focus: str | None) -> list[Any]:
         """Returns the list that the engine makes of the view, in the view's dialect; kept messages are the originals.
@@ -123,7 +129,7 @@ class EngineAdapter:
             self.engine.hosting.on_compaction(receipt, tokens)
 
     def switch(self, old_id: str, new_id: str, reason: str) -> None:
-        """Tells the engine that the session goes on under another id."""
+        """Tells the engine that the session continues under another id."""
         with blame_engine(self.engine.name):
             self.engine.on_session_switch(old_id, new_id, reason)
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from penstock.context.compactions import make_compaction
 from penstock.context.engine_adapter import EngineAdapter
-from penstock.engine.compress import run_sync
 from penstock.engine.contract import CompactionWish
 from penstock.engine.registry import compacts_stored_sessions
+from penstock.engine.threads import run_sync
 from penstock.planning.policy import Compact, Policy, Trigger
 from penstock.planning.receipt import NOTHING_TO_DO
 from penstock.sessions.metering import TURN_TASK
@@ -35,13 +35,13 @@ def tidy(
     reported_tokens: int | None = None,
     before_compaction: Callable[[Sequence[NewFact]], None] | None = None,
 ) -> Receipt | None:
-    """Compacts a resumed session that has reached `compression.hygiene_threshold` of its window; None if it has not.
+    """Compacts a resumed session that has reached `compression.hygiene_threshold` of its window; returns None if it has not.
 
     The safety net of any host, before a message reaches the model; no model is asked for a summary. `reported_tokens` is
-    what the provider reported last, where the caller knows; else the store is asked. A conversation of fewer than four
-    messages is left alone. `engine` is the session's, told of its model; its session need not have started. It is needed
-    where it is not one that `Session.compact` knows: without it, such a session waits for its first request.
-    `before_compaction` is given what people demand in the view first. Raises what it raises, EngineFailure where that
+    the last report of the provider, if the caller knows it; otherwise the store is asked. A conversation of fewer than four
+    messages is left alone. `engine` is the session's, told of its model; its session need not have started. It is only needed
+    for an engine that `Session.compact` does not know: without it, such a session waits for its first request.
+    `before_compaction` first gets what people demand in the view. Raises what it raises, EngineFailure if that
     engine fails, and what `Session.compact` raises.
     """
     policy = Policy.of(session.settings.compression, session.window.tokens)

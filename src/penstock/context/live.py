@@ -1,16 +1,16 @@
-"""The live context of one session: what the model is sent, kept inside its window. Any host can use it.
+"""The live context of one session: keeps the messages that the model is sent inside its window, for any host.
 
     context = Context(session, engine, tell)
     context.begin_turn()                   # a person speaks, or a client asks
     context.append(messages)               # log them, and send them from now on
-    await context.fit(beside)              # before a request: compact where it is due or pays
+    await context.fit(beside)              # before a request: compact if that is due or pays
     context.take_usage(usage, sent_tokens) # after its answer
-    context.prepare()                      # beside the work: where a compaction is near
-    await context.recover(error, …)        # where the provider refused it as too large
+    context.prepare()                      # after an answer: prepare a compaction in the background if one is near
+    await context.recover(error, …)        # if the provider refused the request as too large
 
-The view grows in memory with the log, so that a turn costs what it adds. A compaction is made of the view as it stood
-and committed over it, whatever was said meanwhile; so it can be prepared beside the work, from 85 % of the threshold
-on, and only be put in place when the threshold is reached. Which engine makes it changes nothing about that.
+The view grows in memory with the log, so that a turn costs only what it adds. A compaction is made from the view at some
+moment and can be committed later, whatever was said in between. So it is prepared in the background, from 85 % of the
+threshold on, and put in place only when the threshold is reached. All of this holds for every engine.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.context.compactions import complete_compaction, make_compaction, note_lacking
+from penstock.context.compactions import complete_compaction, make_compaction
 from penstock.context.engine_adapter import EngineAdapter
 from penstock.context.events import Compacted, Compacting, Noticed, Recovering, tell_notice
 from penstock.context.live_view import LiveView
 from penstock.context.recovery import GiveUp, LowerCap, Shrink, next_step
-from penstock.context.window_listings import WindowListings
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role
 from penstock.conversation.speakers import people_in
 from penstock.engine.contract import Beside, CompactionWish
-from penstock.engine.threads import in_thread
 from penstock.errors import EngineFailure, PenstockError, ProviderError, StoreConflict, TargetTooSmall
 from penstock.measure.usage import Usage
 from penstock.planning.economics import Why
 from penstock.planning.policy import WAYS_OUT, Compact, Guard, Policy, Trigger, Wait
 from penstock.planning.pressure import Pressure
+from penstock.sessions.metering import WindowListings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.context.bookkeeping import Bookkeeper
     from penstock.context.compactions import PreparedCompaction
+    from penstock.context.drafting import Drafter
     from penstock.context.events import ContextEvent
     from penstock.conversation.view import ViewMessage
     from penstock.engine.contract import ContextEngine
@@ -60,18 +60,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Beside", "Context", "RefusedRequest"]
 
-_KEPT_TOKENS = 30_000  # of a compaction that pays; keeping less saves more than a better moment does
-_FITS = 0.9  # of the threshold: where what was prepared and what came since take more, all of it is compacted anew
-_ROOMY = 0.6  # of the threshold: where the target cannot be met, this leaves room for some turns
-_REST = 1.1  # times the size at which an engine failed or found nothing to do: then it is asked again
-_LEAST_BY_HAND = 1_000  # tokens: nobody gains from making less of it
-_TRUNCATED = 0.6  # of what we expect: a provider that reports less has cut the prompt without saying so
-_WORTH_A_LOOK = 4_000  # tokens: below, a small error of ours looks like a cut
+_KEPT_TOKENS = 30_000  # by a compaction that pays; keeping less saves more than a better moment does
+_FITS = 0.9  # of the threshold: if the prepared view and later messages take more, the whole view is compacted again
+_ROOMY = 0.6  # of the threshold: if the target cannot be met, this leaves room for some turns
+_REST = 1.1  # an engine that failed or found nothing to do is asked again at this multiple of the size
+_LEAST_BY_HAND = 1_000  # tokens: there is no point in making a conversation smaller than this
+_TRUNCATED = 0.6  # of the expected prompt: a provider that reports less has silently cut it
+_WORTH_A_LOOK = 4_000  # tokens: in a smaller prompt, a small error of ours looks like a cut
 _GROWTHS = 5  # requests whose growth tells whether the next one reaches the threshold
 
 
 class RefusedRequest(msgspec.Struct, frozen=True):
-    """A request that a provider refused: its estimated size, the length of answer it asked for, and the number of the attempt."""
+    """A refused request: its estimated size, the maximum length of its answer, and the number of the attempt."""
 
     tokens: int
     max_output_tokens: int | None
@@ -79,7 +79,7 @@ class RefusedRequest(msgspec.Struct, frozen=True):
 
 
 def _do_nothing(*_told: Any) -> None:
-    """For hosts that set no hook."""
+    """Does nothing, for hosts that set no hook."""
 
 
 class Context:
@@ -87,13 +87,15 @@ class Context:
 
     A host may set:
 
-    - `bookkeeper`: prices then decide below the threshold.
-    - `before_compaction`: called with the facts of the messages that are about to leave the view; when the host leaves the
-      conversation, with what people demand in all of it.
+    - `bookkeeper`: lets prices decide on compactions below the threshold.
+    - `before_compaction`: called with the facts of the messages that are about to leave the view; and, when the host leaves
+      the conversation, with all that people demanded in it.
     - `on_boundary`: called after each compaction, when the beginning of the prompt has changed anyway.
-    - `prepares`: False for a host that ends with its answer, and would throw away what it prepares.
+    - `prepares`: False for a host that ends after its answer, so that preparing would be wasted.
+    - `drafter`: works out compactions in another process, if the engine is not needed for them.
 
-    `outside_tokens` is the size of what stands beside the messages; `compactions` counts those of this process.
+    `outside_tokens` is the size of a request's other parts, beside the messages; `compactions` counts the compactions of
+    this process.
     """
 
     def __init__(self, session: Session, engine: ContextEngine, tell: Callable[[ContextEvent], None]) -> None:
@@ -103,33 +105,34 @@ class Context:
         self.compactions = 0
         self.bookkeeper: Bookkeeper | None = None
         self.prepares = True
+        self.drafter: Drafter | None = None
         self.before_compaction: Callable[[Sequence[NewFact]], None] = _do_nothing
         self.on_boundary: Callable[[], None] = _do_nothing
         self._view = LiveView(session)
         self._tell = tell
         self._adapter = EngineAdapter(engine, session.row.dialect)
         self._reserved_output_tokens = 0
-        # Models for summaries of which a person was told that they fail.
+        # Models for summaries: the person was told that these fail.
         self._failed_writers: set[str] = set()
-        self._tried_end = 0  # messages of the view when the model last asked for a compaction of it
-        # Compactions in this turn after refusals; None where the host names no turns.
+        self._tried_end = 0  # messages in the view when the model last asked for a compaction
+        # Compactions in this turn after refusals; None if the host does not mark turns.
         self._shrunk: int | None = None
-        self._rests_below = 0  # tokens at which an engine that failed is asked again
+        self._rests_below = 0  # tokens: an engine that failed is not asked again before
         self._beside = Beside()
         self._reported: list[int] = []  # prompts of the last requests
         self._prepared: asyncio.Task[PreparedCompaction] | None = None
-        self._dropped: asyncio.Task[PreparedCompaction] | None = None  # not wanted any more; may still run
+        self._dropped: asyncio.Task[PreparedCompaction] | None = None  # unwanted; may still be running
         self._listings = WindowListings(session)
         self._pressure = self._new_pressure()
 
     def begin_turn(self) -> None:
-        """Starts a turn: `compression.max_attempts` applies to all its requests together.
+        """Starts a turn, whose requests share the limit `compression.max_attempts`.
 
-        A host that never calls it has turns of one request.
+        For a host that never calls it, each request is a turn.
         """
         self._shrunk = 0
 
-    # What is sent, and how much it is.
+    # The messages, and their size.
 
     @property
     def view(self) -> list[Any]:
@@ -138,16 +141,16 @@ class Context:
 
     @property
     def messages(self) -> Sequence[ViewMessage]:
-        """The messages of the next request, each with its place in the log."""
+        """The messages of the next request, each with its position in the log."""
         return self._view.messages
 
     @property
     def prefix_end(self) -> int | None:
-        """The number of messages of the view that the last compaction has settled; None without a compaction."""
+        """The number of messages at the start of the view that the last compaction made; None without a compaction."""
         return self._view.settled_end
 
     def append(self, messages: Sequence[Any], *, keep_results: bool = False) -> None:
-        """Logs messages, and sends them from now on. With `keep_results`, large tool results are kept in the store."""
+        """Logs messages, and sends them from now on. With `keep_results`, large tool results go to the store."""
         self.append_prepared(self.session.workings.prepare(messages, keep_results=keep_results))
 
     def append_prepared(
@@ -157,35 +160,34 @@ class Context:
         delivery: Delivery | None = None,
         queued_upto: int | None = None,
     ) -> None:
-        """As `append`, with messages that the host has prepared; the other arguments are those of `Store.deliver`."""
+        """Does what `append` does with messages that the host has prepared; for the other arguments see `Store.deliver`."""
         self._view.append(prepared, delivery=delivery, queued_upto=queued_upto)
 
     def restore_bytes(self, messages: Sequence[Any]) -> list[Any]:
-        """Returns the messages of a request, as the logged bytes wherever they are still the objects of the view."""
+        """Returns a request's messages, as logged bytes wherever they are still the objects of the view."""
         return self._view.restore_bytes(messages)
 
     def catch_up(self) -> bool:
-        """Reads what another process has logged or compacted meanwhile; False if there is nothing new."""
+        """Reads what another process has logged or compacted meanwhile; returns False if there is nothing new."""
         if not self.session.workings.is_behind():
             return False
         self._drop_prepared()
         self.session.refresh()
-        self.session.workings.forget_report()
+        self.session.workings.meter.forget_report()
         self._load()
         if self.bookkeeper is not None:
             self.bookkeeper.resume()
         return True
 
     def follow(self, row: SessionRow, standing: Standing) -> list[Any]:
-        """Reads and returns what another process has logged meanwhile, if it has compacted nothing.
+        """Reads and returns what another process has logged meanwhile, for callers that know it has compacted nothing.
 
-        Costs only what was added, unlike `catch_up`. The caller has read the state of the conversation, and knows that no
-        compaction was committed.
+        The caller has read the state of the conversation. Unlike `catch_up`, this only costs the messages that were added.
         """
         length = self.session.workings.tip.length
         self._drop_prepared()
         self.session.workings.go_to(row, standing)
-        self.session.workings.forget_report()
+        self.session.workings.meter.forget_report()
         new = self._view.follow(length)
         if self.bookkeeper is not None:
             self.bookkeeper.resume()
@@ -197,15 +199,15 @@ class Context:
 
     @property
     def counted(self) -> int:
-        """The tokens of a request with the view, as we count them."""
+        """The tokens of a request with the view, by our own count."""
         return self._view.tokens + self.outside_tokens
 
     def tokens(self) -> int:
-        """Returns the tokens that the provider would report for it: its last report, plus what was added since."""
-        return self.session.workings.expect_tokens(self.counted)
+        """Returns the tokens that the provider would report: its last report, plus what was added since."""
+        return self.session.workings.meter.estimate(self.counted)
 
     def weigh(self, beside: Beside) -> None:
-        """Counts what stands beside the messages of the next request."""
+        """Counts the parts of the next request beside its messages."""
         self._beside = beside
         self.outside_tokens = self.session.workings.weigh_outside(tools=beside.tools, system=beside.system)
         if beside.passing:
@@ -216,7 +218,7 @@ class Context:
 
     @property
     def policy(self) -> Policy:
-        """Decides when to compact, for the window and the threshold of the engine in use."""
+        """The policy that decides when to compact, for the window and the threshold of the engine in use."""
         settings, engine = self.session.settings, self.engine
         reserved, emergency = self._reserved_output_tokens, settings.pressure.emergency
         window = engine.context_length or self.session.window.tokens
@@ -229,7 +231,7 @@ class Context:
     # The model and its limits.
 
     def fit_window(self, tokens: int) -> None:
-        """Sets the window to so many tokens. Raises EngineFailure."""
+        """Sets the size of the window. Raises EngineFailure."""
         if tokens != self.engine.context_length:
             self.use_model(self.session.row.model, tokens)
 
@@ -241,13 +243,13 @@ class Context:
     async def learn_window(self, model: Any) -> None:
         """Asks the provider for the size of the model's window, unless the settings or a refusal have stated it.
 
-        `model` is anything with `window_tokens()`. Raises nothing: without an answer, nothing changes.
+        `model` is anything with `window_tokens()`. Does not raise: without an answer, nothing changes.
         """
         if await self._listings.ask(model):
             self._try_to_tell(lambda: self.fit_window(self.session.window.tokens))
 
     def reserve_output(self, tokens: int) -> None:
-        """Reserves room for answers of so many tokens, if the engine can. Raises EngineFailure."""
+        """Reserves room for answers of that length, if the engine can. Raises EngineFailure."""
         self._adapter.reserve_output(tokens)
         self._reserved_output_tokens = tokens
         self._follow_limits()
@@ -257,13 +259,13 @@ class Context:
         if self.bookkeeper is not None:
             self.bookkeeper.set_limit(self.engine.threshold_tokens)
 
-    # Before a request, after its answer, and where it was refused.
+    # Before a request, after its answer, and after a refusal.
 
     async def fit(self, beside: Beside | None = None) -> None:
-        """Compacts before a request, if it is due or pays.
+        """Compacts before a request, if that is due or pays.
 
-        An engine that fails, or finds nothing to compact, is not asked again until the request has grown; the person is told of a
-        failure.
+        An engine that fails, or finds nothing to compact, is not asked again until the request has grown. Tells the person
+        of a failure.
         """
         if beside is not None:
             self.weigh(beside)
@@ -284,9 +286,9 @@ class Context:
     async def tidy(self) -> PreparedCompaction | None:
         """Compacts, before a new message, a view that has reached `compression.hygiene_threshold` of the window.
 
-        The safety net of a host whose conversations are resumed after hours; no model is asked. It goes by the last reported
-        prompt and what was logged since, else by our estimate, and leaves fewer than four messages alone. Returns None if
-        nothing was due or could be made smaller; the person is told if the engine fails.
+        It is the safety net of hosts whose conversations are resumed after hours, and asks no model. It goes by the last
+        reported prompt plus what was logged since, or else by our estimate, and leaves fewer than four messages alone.
+        Returns None if nothing was due or nothing could be made smaller. Tells the person if the engine fails.
         """
         tokens = self.tokens()
         decision = self.policy.hygiene(tokens, len(self.session), Guard(fires_from_tokens=self._rests_below))
@@ -302,7 +304,7 @@ class Context:
         return made
 
     def pass_on(self, beside: Beside | None = None) -> None:
-        """Books a request that goes out with the view as it is. For a host that knows from `find_due_size` that nothing is due."""
+        """Books a request that goes out with the present view, for a host that saw with `find_due_size` that nothing is due."""
         if beside is not None:
             self.weigh(beside)
         if self.bookkeeper is not None:
@@ -311,10 +313,11 @@ class Context:
             self.bookkeeper.book(tokens, compacted=False)
 
     def find_due_size(self, *, warm: bool | None = None) -> int | None:
-        """Returns the size from which on `fit` may compact the next request; None if it never does.
+        """Returns the size at which `fit` begins to compact the next request; None if it never does.
 
-        It is the threshold, or the size at which prices decide if that is smaller, with the provider's cache as it is now, or warm
-        or cold as the caller says. It is 0 for an engine that does not tell when it is due: it has to be asked each time.
+        That is the threshold, or a smaller size at which prices decide. They depend on the provider's cache, which is taken
+        as it is now, or as warm or cold if the caller says so. Returns 0 for an engine that does not tell when it is due:
+        it must be asked each time.
         """
         hosting = self.engine.hosting
         if not self.session.settings.compression.enabled:
@@ -332,7 +335,7 @@ class Context:
         return due if pays is None else min(due, pays)
 
     def take_usage(self, usage: Usage, sent_tokens: int, *, names_cache: bool = True) -> UsageRow:
-        """Books the usage of an answer, and learns from it. `sent_tokens` is the expected size of the request.
+        """Books the usage of an answer, and learns from it. `sent_tokens` is our estimate of the request's size.
 
         `names_cache` is False if the provider's report has no field for cached tokens.
         """
@@ -358,16 +361,16 @@ class Context:
         return row
 
     def lose(self) -> None:
-        """Books a request that was broken off: the provider may have billed it, so sums that include it say "at least"."""
+        """Books a request that was broken off. The provider may have billed it, so sums that include it say "at least"."""
         self.session.record_usage(Usage())
 
     async def recover(
         self, error: ProviderError, refused: RefusedRequest, beside: Callable[[], Beside]
     ) -> int | None:
-        """Makes a refused request smaller; returns the maximum length of answer to ask for in the next attempt.
+        """Makes a refused request smaller; returns the maximum length of the answer for the next attempt.
 
-        `beside` returns what stands beside the messages in the next attempt: a window that turned out to be small may have room
-        for less. Raises ProviderError if nothing helps, or if compacting is not allowed: its text says what to do.
+        `beside` returns the other parts of the next attempt: a window that turned out to be small may have room for fewer.
+        Raises ProviderError if nothing helps, or if compacting is not allowed; its text says what to do.
         """
         session, kind = self.session, str(error.failure.kind)
         step = next_step(
@@ -386,7 +389,7 @@ class Context:
             self._tell(Recovering(kind, f"asking for at most {step.max_output_tokens:,} tokens of answer"))
             session.workings.learn_output_cap(error.failure)
             return step.max_output_tokens
-        # Windows and refusals are in the provider's tokens, plans in ours.
+        # Windows and refusals count the provider's tokens, plans count ours.
         scale = step.sent_tokens / max(1, self.counted)
         if session.learn_window(error.failure):
             self.fit_window(session.window.tokens)
@@ -405,7 +408,7 @@ class Context:
         scale: float,
         beside: Callable[[], Beside],
     ) -> None:
-        """Compacts a refused request. `scale` is how many tokens the provider counts in it for each of ours.
+        """Compacts a refused request. `scale` is the number of tokens that the provider counts for each of ours.
 
         Raises ProviderError if it cannot be made smaller.
         """
@@ -424,11 +427,11 @@ class Context:
                 break
             except TargetTooSmall as small:
                 parts = small.parts
-        if done is None and (parts or self.tokens() >= refused.tokens):  # it would be refused again
+        if done is None and (parts or self.tokens() >= refused.tokens):  # the provider would refuse it again
             raise self._too_large(error, parts, beside()) from error
 
     def _too_large(self, error: ProviderError, parts: Mapping[str, int], beside: Beside) -> ProviderError:
-        """Returns the error for a request that cannot be made smaller: it says how many tokens each part takes."""
+        """Returns the error for a request that cannot be made smaller. It lists the tokens of each part."""
         outside = {
             "system prompt": self.session.workings.weigh_outside(system=beside.system),
             "tools": self.session.workings.weigh_outside(tools=beside.tools),
@@ -446,7 +449,8 @@ class Context:
         if isinstance(due, Compact) and self._adapter.is_due(self.view, tokens):
             return due
         if weighed is not None:
-            pays = weighed.compact and weighed.why is not Why.LIMIT  # there the engine has the last word
+            # At the limit, the engine has the last word.
+            pays = weighed.compact and weighed.why is not Why.LIMIT
             return policy.economy(weighed.reason, pays=pays, model_pays=weighed.summary_tokens > 0)
         return Wait(reason="the engine finds nothing to do")
 
@@ -458,7 +462,7 @@ class Context:
         return self._is_worth_preparing(tokens)
 
     def _is_worth_preparing(self, tokens: int) -> bool:
-        """Returns True if a summary will be used soon, or is paid for by savings: below the threshold, none may raise the bill."""
+        """Returns True if a summary will be used soon, or pays for itself: below the threshold, none may raise the bill."""
         if self.bookkeeper is None or self.bookkeeper.can_pay(tokens, self.engine.hosting.summary_tokens):
             return True
         grown = [max(0, now - before) for before, now in pairwise(self._reported)]
@@ -481,8 +485,8 @@ class Context:
     def _limit_target(self) -> int | None:
         """Returns the target for the messages at the threshold; None for the engine's own target.
 
-        It is lower if prices are known and no model is asked: what is kept is paid for with each request. It is also lower if
-        large tools leave little room below the threshold: half of that room is for what comes next.
+        It is lower if prices are known and no model is asked, since every request pays for all that was kept. It is also
+        lower if large tools leave little room below the threshold: half of that room is for later messages.
         """
         hosting, workings = self.engine.hosting, self.session.workings
         if hosting.kept_tokens is None:
@@ -505,7 +509,7 @@ class Context:
         )
 
     def _count_static(self, tokens: int) -> int:
-        """Returns how many of a request's tokens, as the provider counts them, stand beside the messages."""
+        """Returns the provider's count of a request's tokens beside the messages."""
         return tokens * self.outside_tokens // max(1, self.counted)
 
     def _count_kept_where_it_pays(self) -> int | None:
@@ -518,9 +522,9 @@ class Context:
     async def _compact_as_decided(
         self, decision: Compact, tokens: int, weighed: Weighed | None
     ) -> PreparedCompaction | None:
-        """Compacts as the policy says. If its target cannot be met, tries targets that still leave the request below the threshold.
+        """Compacts as the policy says. If the target cannot be met, tries larger ones that are still below the threshold.
 
-        Pins, or the last request, may be larger than the target and still leave room in the window.
+        Pins or the last request may be larger than the target and still leave room in the window.
         """
         wish = self._wish_for(decision)
         try:
@@ -551,27 +555,28 @@ class Context:
         wish: CompactionWish | None = None,
         weighed: Weighed | None = None,
     ) -> PreparedCompaction | None:
-        """Compacts now; None if there was nothing to do. `tokens` is the size of the request now.
+        """Compacts now; returns None if there was nothing to do. `tokens` is the present size of the request.
 
-        Raises TargetTooSmall for a target that cannot be met, EngineFailure if the engine fails: the view stays as it is.
+        Raises TargetTooSmall for a target that cannot be met, and EngineFailure if the engine fails; then the view stays
+        unchanged.
         """
         wish = wish or CompactionWish()
         started = time.monotonic()
         made = await self._take_prepared(reason, wish, tokens)
         waited = time.monotonic() - started
         if made.draft is None and wish.trigger is Trigger.MANUAL:
-            return None  # to have looked by hand says nothing of what the next automatic pass will save
+            return None  # a look by hand that saves nothing says nothing about the next automatic pass
         self._try_to_tell(lambda: self._adapter.settle(made.receipt, tokens))
         if made.draft is None:
             return None
         old_id = self.session.id
         if self.before_compaction is not _do_nothing:
-            # An engine that only gives a list tells no facts of what leaves.
+            # An engine that only returns a list names no facts of the messages that leave.
             self._leave_to_memory(made.draft.facts or self.session.workings.list_demands)
         try:
             why = weighed.to_dict() if weighed is not None else {"reason": reason}
             await self._commit(made.draft, why, wish.trigger)
-        except StoreConflict:  # another process was quicker: its compaction is the view now
+        except StoreConflict:  # another process was quicker, and its compaction is the view now
             self.session.refresh()
             self._load()
             return None
@@ -590,11 +595,11 @@ class Context:
         return made
 
     async def _commit(self, draft: CompactionDraft, why: Mapping[str, Any], trigger: Trigger) -> None:
-        """Commits a draft at once: nothing may be logged meanwhile. A host that ensures that itself may do it in a thread."""
+        """Commits a draft at once, since nothing may be logged meanwhile. A host that ensures this may use a thread."""
         self.session.workings.commit_draft(draft, why, trigger)
 
     def _tell_fallback(self, call: SummaryCall) -> None:
-        """Tells the person, once for each model, that the model chosen for summaries fails and another replaces it."""
+        """Tells the person, once for each model, that the model for summaries fails and another one replaces it."""
         if call.outcome != "fallback" or call.chosen in self._failed_writers:
             return
         self._failed_writers.add(call.chosen)
@@ -609,7 +614,7 @@ class Context:
     async def compact_by_hand(
         self, focus: str | None = None, keep_exchanges: int | None = None
     ) -> PreparedCompaction | None:
-        """Compacts because a person asked: with a topic in focus, or all but the last so many exchanges.
+        """Compacts because a person asked: with a topic in focus, or everything but the last exchanges.
 
         Returns None if there is nothing to do. Raises EngineFailure if the engine fails.
         """
@@ -619,7 +624,7 @@ class Context:
         half = self._view.tokens // 2
         if done is not None or half < _LEAST_BY_HAND or self.engine.hosting.kept_tokens is None:
             return done
-        # The conversation is smaller than what a full window is compacted to; a person who asks wants it smaller still.
+        # A full window would be compacted to more than this conversation has; a person who asks wants it smaller still.
         try:
             return await self.compact(
                 reason, self.tokens(), msgspec.structs.replace(wish, target_tokens=half)
@@ -628,7 +633,7 @@ class Context:
             return None
 
     def judge_wish_of_model(self) -> Decision:
-        """Decides on a compaction that the model asks for; there must be something new to compact."""
+        """Decides on a compaction that the model asks for: there must be something new to compact."""
         settled = max(self.prefix_end or 0, self._tried_end)
         new = self._view.weigh(self.messages[settled:]) if settled else None
         return self.policy.by_model(new)
@@ -636,7 +641,7 @@ class Context:
     async def compact_for_model(self, focus: str) -> None:
         """Compacts because the model asked, with its topic in focus. Does nothing if there is nothing to gain.
 
-        Does not raise: the person is told of a failure, and the conversation goes on.
+        Does not raise: tells the person of a failure, and the conversation goes on.
         """
         decision = self.judge_wish_of_model()
         if not isinstance(decision, Compact):
@@ -652,10 +657,10 @@ class Context:
             self._tell(Noticed("warn", f"{error}; the conversation continues unchanged"))
 
     def _last_exchanges(self, count: int | None) -> frozenset[int]:
-        """Returns the numbers of the messages of the last so many exchanges."""
+        """Returns the numbers of the messages of the last `count` exchanges."""
         if not count:
             return frozenset()
-        view = self.session.workings.read_standing().view
+        view = self.session.workings.read_view_base().view
         messages = decode_all(dialect_named(self.session.row.dialect), view.wires)
         asked = people_in(messages)
         first = asked[-count] if len(asked) >= count else 0
@@ -673,14 +678,14 @@ class Context:
         return done
 
     def reload(self) -> None:
-        """Reads the view again, after a host has rewound the session or recorded another view."""
+        """Reads the view again after a host has rewound the session or recorded another view."""
         self._drop_prepared()
         self.session.refresh()
         self._try_to_tell(lambda: self._adapter.start(self.session.id))
         self._load()
 
     def leave(self) -> None:
-        """Lets memory take what must outlive the conversation, before the host ends it or goes to another one."""
+        """Saves to memory what must outlive the conversation, before the host ends it or goes to another one."""
         if len(self.session) and self.before_compaction is not _do_nothing:
             self._leave_to_memory(self.session.workings.list_demands)
 
@@ -694,7 +699,7 @@ class Context:
     # The engine's own tools.
 
     def engine_tools(self, taken: set[str]) -> list[dict[str, Any]]:
-        """Returns the engine's tools for the host to offer, except those whose name is taken. Raises EngineFailure."""
+        """Returns the engine's tools for the host to offer, except any whose name is taken. Raises EngineFailure."""
         return self._adapter.tool_schemas(taken)
 
     def call_engine_tool(self, name: str, arguments: str) -> str:
@@ -704,9 +709,10 @@ class Context:
     # Preparing.
 
     def prepare(self) -> None:
-        """Starts preparing a compaction, after an answer, if one is near. The event loop must run.
+        """Starts preparing a compaction, after an answer, if one is near. The event loop must be running.
 
-        The request that was just answered is in the provider's cache, so that a summary of it reads nearly all of it.
+        The request that was just answered is in the provider's cache, so that a request for a summary reads nearly all of
+        it from there.
         """
         tokens = self.tokens()
         if self._may_prepare(tokens):
@@ -714,20 +720,17 @@ class Context:
 
     def _prepare(self) -> None:
         wish = CompactionWish(target_tokens=self._limit_target(), trigger=Trigger.BACKGROUND)
-        # The view as it stands now: an answer may be logged before a thread reads it.
-        base = self.session.workings.read_standing(with_pins=True)
-        self._prepared = asyncio.ensure_future(self._make_beside(wish, self.tokens(), base))
+        # The view of this moment: an answer may be logged before the thread reads it.
+        base = self.session.workings.read_view_base(with_pins=True)
+        self._prepared = asyncio.ensure_future(self._make(wish, self.tokens(), base))
 
     async def wait_prepared(self) -> None:
-        """Waits for the compaction that is being prepared. For a host with nothing else to do, as between two turns."""
+        """Waits for the compaction that is being prepared, for a host with nothing else to do, as between two turns."""
         if self._prepared is not None:
             await asyncio.wait([self._prepared])
 
-    async def _make_beside(self, wish: CompactionWish, tokens: int, base: ViewBase) -> PreparedCompaction:
-        return await note_lacking(await self._make(wish, tokens, base))
-
     async def _take_prepared(self, reason: str, wish: CompactionWish, tokens: int) -> PreparedCompaction:
-        """Returns the prepared compaction, if it is what is wanted now; else makes one."""
+        """Returns the prepared compaction if it meets the present wish; otherwise makes one."""
         prepared = self._prepared
         self._prepared = None
         usable = (
@@ -735,7 +738,7 @@ class Context:
             and not prepared.cancelled()
             and (self._is_as_prepared(wish) or self._will_do(prepared, wish))
         )
-        # In an emergency nobody waits for a model that may be writing.
+        # In an emergency, do not wait for a model that may be writing.
         if prepared is not None and usable and (prepared.done() or wish.may_call_model):
             if not prepared.done():
                 self._tell(Compacting(reason))
@@ -751,18 +754,18 @@ class Context:
         return await self._make(wish, tokens)
 
     async def _complete(self, made: PreparedCompaction) -> PreparedCompaction:
-        """Returns the prepared compaction, completed with what the agent has used since if that fits."""
+        """Returns the prepared compaction, completed with what the agent has used since, if that fits."""
         later = self._view.list_logged_since(made.log_length)
-        completed = await in_thread(complete_compaction, self.session, made, later)
+        completed = await complete_compaction(self.session, made, later, self.drafter)
         return completed if self._still_fits(completed) else made
 
     def _is_as_prepared(self, wish: CompactionWish) -> bool:
-        """Returns True if a prepared compaction is exactly what is wished for."""
+        """Returns True if a prepared compaction would meet this wish exactly."""
         limited = wish.target_tokens is not None and wish.target_tokens == self._limit_target()
         return wish.is_plain or (limited and not wish.focus and not wish.pins)
 
     def _will_do(self, prepared: asyncio.Task[PreparedCompaction], wish: CompactionWish) -> bool:
-        """Returns True if the prepared compaction is ready and no larger than wished for: it is paid for already."""
+        """Returns True if the prepared compaction is ready and no larger than the wish: it is paid for already."""
         if wish.focus or wish.pins or wish.target_tokens is None or not prepared.done():
             return False
         return prepared.exception() is None and 0 < prepared.result().view_tokens <= wish.target_tokens
@@ -770,6 +773,7 @@ class Context:
     async def _make(
         self, wish: CompactionWish, tokens: int, base: ViewBase | None = None
     ) -> PreparedCompaction:
+        """Makes a compaction of the present view or of an earlier one, which waits until it is due."""
         if self._dropped is not None:
             await _end(self._dropped)
             self._dropped = None
@@ -777,10 +781,12 @@ class Context:
         wish = msgspec.structs.replace(
             wish, beside=self._beside, unsent=unsent, book_summary=self._book_summary
         )
-        return await make_compaction(self.session, self._adapter, wish, tokens, base)
+        return await make_compaction(
+            self.session, self._adapter, wish, tokens, base, drafter=self.drafter, waits=base is not None
+        )
 
     def _book_summary(self, model: str, usage: Usage) -> None:
-        """Books the cost of a summary, even of one that was broken off or is never used."""
+        """Books the cost of a summary, even if it was broken off or is never used."""
         self.session.workings.book_summary(model, usage)
         if self.bookkeeper is None:
             return
@@ -790,7 +796,7 @@ class Context:
             self.bookkeeper.spend_unreported(self.tokens())
 
     def _still_fits(self, made: PreparedCompaction) -> bool:
-        """Returns True if the prepared compaction still applies: the same pins, and room for what was logged since."""
+        """Returns True if the prepared compaction still applies: the pins are the same, and what was logged since fits."""
         if made.pins != self.session.store.pins(self.session.id):
             return False
         if made.draft is None:
@@ -804,13 +810,13 @@ class Context:
             self._prepared.cancel()
             self._dropped, self._prepared = self._prepared, None
 
-    # The view in memory, and what others are told.
+    # The view in memory, and telling others.
 
     def _take(self, draft: CompactionDraft, tokens: int) -> None:
-        """Goes on with the view of a compaction that was committed."""
+        """Continues with the view of a committed compaction."""
         self._tried_end = 0
         if self.session.workings.is_behind():
-            # Another process has said something: what is sent is what is logged.
+            # Another process has logged something: read it, since the request must hold the whole log.
             self.session.refresh()
             self._view.load()
         else:
@@ -822,14 +828,14 @@ class Context:
         self._view.load()
 
     def _leave_to_memory(self, facts: Sequence[NewFact] | Callable[[], Sequence[NewFact]]) -> None:
-        """Lets memory take what leaves the view. If that fails, it leaves the view anyway."""
+        """Saves to memory what leaves the view. If that fails, it leaves the view anyway."""
         try:
             self.before_compaction(facts() if callable(facts) else facts)
         except PenstockError as error:
             self._tell(Noticed("warn", f"memory could not take what leaves the view: {error}"))
 
     def _try_to_tell(self, action: Callable[[], None]) -> None:
-        """Calls the engine; a failure is told to the person, and does not lose an answer."""
+        """Calls the engine. Tells the person of a failure instead of raising, so that no answer is lost."""
         try:
             action()
         except PenstockError as error:
@@ -850,4 +856,4 @@ async def _end(prepared: asyncio.Task[PreparedCompaction]) -> None:
     if prepared.cancel():
         await asyncio.wait([prepared])
     if not prepared.cancelled():
-        prepared.exception()  # nobody wants to hear of it any more
+        prepared.exception()  # retrieved, so that asyncio does not report it

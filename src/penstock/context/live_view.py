@@ -39,11 +39,11 @@ class LiveView:
         return [message.wire for message in self.messages]
 
     def load(self) -> None:
-        """Reads the view from the store, with what a killed process left broken in the log mended, as in `Session.view`."""
-        standing = self._session.workings.read_standing()
-        self.messages = standing.view.mend()
+        """Reads the view from the store, as `Session.view` does: if a killed process has left the log broken, it is mended."""
+        base = self._session.workings.read_view_base()
+        self.messages = base.view.mend()
         self.tokens = self.weigh(self.messages)
-        self.settled_end = standing.prefix_end or None
+        self.settled_end = base.prefix_end or None
 
     def append(
         self,
@@ -59,7 +59,7 @@ class LiveView:
         self.tokens += prepared.tokens
 
     def follow(self, length: int) -> list[ViewMessage]:
-        """Adds and returns what another process has logged since the log was so long; it has compacted nothing."""
+        """Adds and returns what another process has logged since the log had this length; it has compacted nothing."""
         entries = self._session.store.read_from(self._session.id, length)
         new = [ViewMessage(parse_json(entry.raw), entry.raw, entry.position) for entry in entries]
         self.messages += new
@@ -67,14 +67,14 @@ class LiveView:
         return new
 
     def replace(self, draft: CompactionDraft, tokens: int) -> None:
-        """Takes the view of a compaction, of so many tokens, and puts behind it what was logged since it was begun."""
+        """Takes the view of a compaction, of `tokens` tokens, and adds what was logged since it was begun."""
         later = self.list_logged_since(draft.base.tip.length)
         self.messages = [*draft.messages, *later]
         self.tokens = tokens + self.weigh(later)
         self.settled_end = len(draft.messages)
 
     def restore_bytes(self, messages: Sequence[Any]) -> list[Any]:
-        """Returns the messages of a request, as bytes where they are still the objects of the view."""
+        """Returns the messages of a request, as bytes if they are still the objects of the view."""
         return [
             logged.raw if message is logged.wire else message
             for message, logged in zip(messages, self.messages, strict=True)
@@ -88,7 +88,7 @@ class LiveView:
         return [parse_json(entry.raw) for entry in entries]
 
     def list_logged_since(self, length: int) -> list[ViewMessage]:
-        """Returns the messages that were logged since the log was so long."""
+        """Returns the messages that were logged since the log had this length."""
         return self.messages[len(self.messages) - (len(self._session) - length) :]
 
     def weigh(self, messages: Sequence[ViewMessage]) -> int:

@@ -48,13 +48,13 @@ class Shrink(msgspec.Struct, frozen=True):
 
 
 class LowerCap(msgspec.Struct, frozen=True):
-    """Ask again for at most so many tokens of answer."""
+    """Ask again, for at most this many tokens of answer."""
 
     max_output_tokens: int
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """Tell the person. `why` adds to what the provider says; empty where a smaller request would not help."""
+    """Tell the person. `why` adds to what the provider says; empty if a smaller request would not help."""
 
     why: str = ""
 
@@ -104,7 +104,7 @@ def _cap(failure: ErrorClass, sent_tokens: int, asked: int | None) -> int:
 
 
 def _find_most(failure: ErrorClass, sent_tokens: int, reserved: int | None) -> int:
-    """Returns the most tokens that may be sent now: as the provider states it, else a share of what it refused."""
+    """Returns the most tokens that may be sent now: as the provider states it, or else a share of what it refused."""
     if failure.kind is ErrorKind.PAYLOAD_TOO_LARGE:
         return int(sent_tokens * _MUCH_LESS)
     told = failure.window_tokens

@@ -86,9 +86,9 @@ def _cap(ask: Ask) -> int:
 
 
 def answer_from_body(body: Mapping[str, Any], written: Mapping[int, str] | None = None) -> Answer:
-    """Returns the answer that a whole body holds. Raises ProviderError where it cannot be read.
+    """Returns the answer that a whole body holds. Raises ProviderError if it cannot be read.
 
-    `written` are the arguments of calls as the model wrote them, by the index of their block, where they are
+    `written` are the arguments of calls as the model wrote them, by the index of their block, if they are
     known: a body that did not come as a stream only has them parsed.
     """
     read = read_shape(body, _Body)
@@ -159,7 +159,7 @@ class AnthropicAccumulator:
         return []
 
     def answer(self) -> Answer:
-        """Returns the whole answer. Raises ProviderError where the stream broke off or what it held cannot be read."""
+        """Returns the whole answer. Raises ProviderError if the stream broke off or what it held cannot be read."""
         if self._message is None or not (self.finished or self._message.get("stop_reason")):
             raise cut_off()
         grown = [block for _, block in sorted(self._blocks.items())]

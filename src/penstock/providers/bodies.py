@@ -38,7 +38,7 @@ def _encode(value: Any) -> bytes:
 
 
 def parse_body(data: bytes, status: int = 200) -> dict[str, Any]:
-    """Returns the object that a body is. Raises ProviderError where it is no JSON object, or reports an error."""
+    """Returns the object in a body. Raises ProviderError if it is not a JSON object, or reports an error."""
     try:
         body = parse_json(data)
     except ValueError:
@@ -70,6 +70,8 @@ def read_shape(value: Any, shape: type[_T]) -> _T:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
         raise malformed_answer(str(error)) from None
+    except UnicodeEncodeError:
+        raise malformed_answer("a field holds half of a surrogate pair") from None
 
 
 def find_reported_error(body: Mapping[str, Any]) -> ProviderError | None:

@@ -83,13 +83,13 @@ _FIELDS = {_TOOLS: "tools", _MESSAGES: "messages"}
 
 
 def mark_cache(request: Request, *, dialect: str, ttl: Ttl = "5m", prefix_end: int | None = None) -> Request:
-    """Returns the request with marks for the provider's prompt cache; the request itself where there is nothing to mark.
+    """Returns the request with marks for the provider's prompt cache; the request itself if there is nothing to mark.
 
-    `dialect` is `anthropic`, or `chat` as OpenRouter and its like take it; other dialects know no marks. The system
+    `dialect` is `anthropic`, or `chat` as OpenRouter and similar APIs take it; other dialects have no marks. The system
     prompt and the last three messages are marked. With `prefix_end`, the number of messages that a compaction has
     settled, it is the system prompt, the end of that prefix, and the ends of the last two transactions (a
-    transaction ends where the model is to answer). A request that has marks of its caller gets none. `ttl` is how
-    long the cache holds: `5m`, `1h`, or `off` for no marks. Raises SettingsError for another one.
+    transaction ends where the model is to answer). A request that has its caller's own marks gets none. `ttl` is how
+    long the cache holds: `5m`, `1h`, or `off` for no marks. Raises SettingsError for any other value.
     """
     if ttl not in ("5m", "1h", "off"):
         raise SettingsError(f"the cache ttl is {ttl!r}; allowed: 5m, 1h, off")
@@ -106,9 +106,9 @@ def mark_cache(request: Request, *, dialect: str, ttl: Ttl = "5m", prefix_end: i
 
 
 def restore_marks(before: Request, after: Request, *, dialect: str, prefix_end: int | None = None) -> Request:
-    """Returns the compacted request `after` with the marks that its compaction removed; itself where it removed none.
+    """Returns the compacted request `after` with the marks that its compaction removed; itself if none were removed.
 
-    `before` is the request as its caller sent it. A mark that stood on a message which is gone moves to the end of the
+    `before` is the request as its caller sent it. A mark on a removed message moves to the end of the
     compacted prefix (`prefix_end` messages), further ones to the ends of the last transactions. There are never more
     marks than before, and an hour never follows five minutes, which the API refuses.
     """
@@ -144,7 +144,7 @@ def read_marks(message: bytes, dialect: str) -> tuple[str, ...]:
 
 
 def mark_message(message: bytes, dialect: str, ttl: str) -> bytes:
-    """Returns the JSON of one message with a mark at its end; as it is where nothing of it can carry one."""
+    """Returns the JSON of one message with a mark at its end; unchanged if nothing in it can carry one."""
     wire = parse_json(message)
     spot = _spot_in(wire, 0, dialect)
     if spot is None:
@@ -160,7 +160,7 @@ def _is_marked(request: Request, dialect: str) -> bool:
 
 
 def _find_opening(request: Request, dialect: str) -> list[_Spot]:
-    """Returns the spot behind the system prompt, which covers the tools too; behind the tools where there is no prompt."""
+    """Returns the spot behind the system prompt, which covers the tools too; behind the tools if there is no prompt."""
     if dialect == "chat":
         messages = _as_list(request, "messages")
         leading = takewhile(lambda at: _role(messages[at]) in _SYSTEM_ROLES, range(len(messages)))
@@ -175,7 +175,7 @@ def _find_opening(request: Request, dialect: str) -> list[_Spot]:
 
 
 def _tail(request: Request, dialect: str, prefix_end: int | None) -> list[_Spot]:
-    """Up to three spots in the messages: by the cut where it is known, else the last three that can carry one."""
+    """Up to three spots in the messages: by the cut if it is known, else the last three that can carry one."""
     if prefix_end:
         return _prefer_ends(request, dialect, prefix_end)[:_TAIL_MARKS]
     messages = _as_list(request, "messages")
@@ -213,7 +213,7 @@ def _ends_transaction(messages: Sequence[Any], index: int) -> bool:
 
 
 def _spot_in(message: Any, index: int, dialect: str) -> _Spot | None:
-    """Returns the spot at the end of a message, or None where nothing of it can carry a mark."""
+    """Returns the spot at the end of a message, or None if nothing of it can carry a mark."""
     if not isinstance(message, Mapping):
         return None
     part = _last_part(message.get("content"), dialect)
@@ -240,9 +240,9 @@ def _carries(part: Any, dialect: str) -> bool:
 
 
 def _own_spots(request: Request, dialect: str) -> Iterator[tuple[_Spot, str]]:
-    """Yields the marks that stand in a request, with their lives, in the provider's order.
+    """Yields the marks in a request, with their lives, in the provider's order.
 
-    Looked for only where a provider would: an argument of a call that happens to have this name is no mark.
+    Looks only where a provider would: an argument of a call that happens to have this name is not a mark.
     """
     for index, tool in enumerate(_as_list(request, "tools")):
         inner = tool.get("function") if isinstance(tool, Mapping) else None
@@ -330,7 +330,7 @@ _MARK = re.compile(rb'(,\s*)?"cache_control"\s*:\s*\{[^{}]*\}(\s*,)?')
 def strip_marks(raw: bytes, dialect: str) -> bytes:
     """Returns the JSON of one message without its cache marks; all other bytes are as they were.
 
-    Marks go only where a provider reads one: an argument of a call that happens to have this name stays. Where the bytes
+    Marks go only where a provider reads one: an argument of a call that happens to have this name stays. If the bytes
     of a mark cannot be told from such a name, the message is encoded anew. Raises ValueError if it is not JSON.
     """
     if dialect not in ("anthropic", "chat") or (b"cache_control" not in raw and rb"\u00" not in raw):
@@ -348,12 +348,12 @@ def strip_marks(raw: bytes, dialect: str) -> bytes:
 
 
 def _cut_mark(found: re.Match[bytes]) -> bytes:
-    """Returns the replacement of a mark: the comma behind it, where there was one on either side."""
+    """Returns the replacement of a mark: the comma behind it, if there was one on either side."""
     return found[2] if found[1] and found[2] else b""
 
 
 def _without_marks(value: Any) -> Any:
-    """Returns a message or part without the marks that `_own_spots` finds; the same object where it has none."""
+    """Returns a message or part without the marks that `_own_spots` finds; the same object if it has none."""
     if not isinstance(value, dict):
         return value
     bare = {key: item for key, item in value.items() if key != "cache_control"} if _ttl_of(value) else value
@@ -375,7 +375,7 @@ class CachePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Says if prompts are marked for the provider's cache, and how. `str()` gives a sentence for people.
 
     `dialect` and `ttl` are what `mark_cache` takes; with `ttl` "off" it leaves a request as it is. `why` says what
-    speaks against marks, and is empty where they are on.
+    speaks against marks, and is empty if they are on.
     """
 
     model: str

@@ -28,9 +28,9 @@ _HIDDEN = "[REDACTED]"
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The address of a model and the headers that requests to it carry.
+    """The address of a model and the headers of requests to it.
 
-    `key_variable` is where the key came from, for error texts. `server` names the kind of server where its own
+    `key_variable` is the variable that held the key, for error texts. `server` names the kind of server if its own
     routes tell more ("llamacpp", "lmstudio", "ollama"). `timeout_seconds` bounds an answer with all its
     retries; in a stream, the silence between two pieces.
     """

@@ -91,7 +91,7 @@ def request_body(ask: Ask, model: str, quirks: Quirks, *, stream: bool = False) 
 
 
 def answer_from_body(body: Mapping[str, Any]) -> Answer:
-    """Returns the answer that a whole body holds. Raises ProviderError where it cannot be read."""
+    """Returns the answer that a whole body holds. Raises ProviderError if it cannot be read."""
     _raise_error_of_choice(body)
     read = read_shape(body, _Body)
     if not read.choices:
@@ -216,7 +216,7 @@ class ChatAccumulator:
         return [event for choice in choices for event in self._take_choice(choice)]
 
     def answer(self) -> Answer:
-        """Returns the whole answer. Raises ProviderError where the stream broke off or what it held cannot be read."""
+        """Returns the whole answer. Raises ProviderError if the stream broke off or what it held cannot be read."""
         if not (self.finished or self._finish):
             raise cut_off()
         choice = {"message": self._message(), "finish_reason": self._finish, "error": self._error}

@@ -35,7 +35,7 @@ def classify_error(
 ) -> ErrorClass:
     """Returns what kind of error a provider answered with, and the numbers it states.
 
-    `status` is None or 200 where the error came inside a stream. `body` is what arrived: JSON in any provider's
+    `status` is None or 200 if the error came inside a stream. `body` is what arrived: JSON in any provider's
     shape, one or more server-sent events, a proxy's page, anything. Never raises. Only a bounded part of a large
     body is looked at. `redactor` replaces the plain one for `message`, for a caller that knows its own secrets.
     """
@@ -61,7 +61,7 @@ def classify_error(
 
 
 def _effective_status(status: int | None, said: ErrorBody) -> int | None:
-    """Returns the status that counts: one written into the body where the error came with none of its own."""
+    """Returns the status that counts: the one in the body if the error came with none of its own."""
     if status is None or status < 300:
         return said.status if said.status is not None else status
     return status
@@ -77,7 +77,7 @@ def _decide(haystack: str, status: int | None) -> tuple[ErrorKind, dict[str, int
 
 
 def _kind_of(row: Row, figures: dict[str, int]) -> tuple[ErrorKind, dict[str, int]]:
-    """Returns the kind of a row, by its numbers where they decide, and the numbers that can be relied on."""
+    """Returns the kind of a row, decided by its numbers if it depends on them, and the numbers that can be relied on."""
     if isinstance(row.kind, ErrorKind):
         return row.kind, figures
     if row.kind is Figures.LOWER_BOUND:
@@ -90,7 +90,7 @@ def _kind_of(row: Row, figures: dict[str, int]) -> tuple[ErrorKind, dict[str, in
 
 
 def _kind_by_status(haystack: str, status: int | None) -> ErrorKind:
-    """Classifies by the status where the words are unknown; without a status, as a server that failed mid-answer."""
+    """Classifies by the status if the words are unknown; without a status, as a server that failed mid-answer."""
     if status is not None:
         for statuses, kind in BY_STATUS:
             if status in statuses:

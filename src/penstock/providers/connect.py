@@ -76,7 +76,7 @@ def connect(  # noqa: PLR0913  # all but the first two by name
         variable, key = _key(provider, preset, address, api_key_env, options)
     if key is not None and not (address.encrypted or address.loopback or options.allow_plain_http):
         raise SettingsError(
-            f"{address.hostname} is asked over plain http, where anybody on the way can read the key in "
+            f"{address.hostname} is asked over plain http, where anyone on the way can read the key in "
             f"{variable}; use https, or set allow_plain_http if the network is yours"
         )
     endpoint = Endpoint(

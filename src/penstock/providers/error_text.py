@@ -40,7 +40,7 @@ def read_number(text: str) -> int:
 
 
 def read_duration(text: str) -> float | None:
-    """Seconds of "6m0s", "1.5s", "644ms", "9m38.016s", "86400 seconds"; None where there is no unit."""
+    """Seconds of "6m0s", "1.5s", "644ms", "9m38.016s", "86400 seconds"; None if there is no unit."""
     steps = [_seconds(match) for match in _STEP.finditer(text.lower())]
     return sum(steps) if steps else None
 
@@ -75,7 +75,7 @@ def lower_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]] | None)
 def retry_after_seconds(
     headers: Mapping[str, str], *, waits: Iterable[str] = (), text: str = "", limited: bool = False
 ) -> float | None:
-    """Seconds to wait before asking again, None where the provider does not say.
+    """Seconds to wait before asking again, None if the provider does not say.
 
     `headers` and `text` are in lower case. What was said for this very case comes first: `retry-after-ms`,
     `retry-after`, then `waits` and `text`. The reset times of allowances, which many providers send with every

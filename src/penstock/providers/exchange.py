@@ -76,7 +76,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     finish: Finish = Finish.STOP
     usage: Usage = Usage()
     names_cache: bool = True
-    """False where the report has no field for cached tokens, so that none of them is not the same as 0."""
+    """False if the report has no field for cached tokens, so that none of them is not the same as 0."""
     wires: tuple[Any, ...] = ()
     calls: tuple[Called, ...] = ()
     reasoning: str = ""
@@ -93,7 +93,7 @@ class TextDelta(msgspec.Struct, frozen=True):
 
 
 class ReasoningDelta(msgspec.Struct, frozen=True):
-    """More of what the model thinks aloud."""
+    """More of the model's reasoning."""
 
     text: str
 
@@ -124,7 +124,7 @@ class Model(Protocol):
 
     @property
     def dialect(self) -> str:
-        """The dialect of what it is asked and answers."""
+        """The dialect of its requests and answers."""
 
     async def answer(self, ask: Ask) -> Answer:
         """Returns the whole answer. Raises ProviderError; cancelling it ends the request."""

@@ -91,7 +91,7 @@ def network_failure(error: BaseException, host: str) -> ProviderError | None:
 
 
 class foreign_errors_of:  # noqa: N801 - reads as a statement: with foreign_errors_of(host)
-    """Maps what the HTTP client raises in its block. What the table does not know passes as it is."""
+    """Maps the errors that the HTTP client raises in its block. An error that the table does not know passes through."""
 
     def __init__(self, host: str) -> None:
         self._host = host

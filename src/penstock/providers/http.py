@@ -46,7 +46,7 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def method(self) -> str:
-        """POST where there is a body."""
+        """POST if there is a body, otherwise GET."""
         return "GET" if self.body is None else "POST"
 
     def __repr__(self) -> str:
@@ -106,7 +106,7 @@ class Transport:
             response.close()  # gives a connection back only if its answer was read to the end
 
     async def aclose(self) -> None:
-        """Close the connections of the running event loop. The next request would open new ones."""
+        """Closes the connections of the running event loop. The next request would open new ones."""
         kept = self._sessions.pop(asyncio.get_running_loop(), None)
         if kept is not None:
             await kept.aclose()
@@ -207,7 +207,7 @@ async def _keep(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
 
 
 def host_of(url: str) -> str:
-    """Host and port of an address: what an error may show of it."""
+    """Returns the host and the port of an address: what an error may show of it."""
     parts = urlsplit(url)
     host = parts.hostname or "the provider"
     return f"{host}:{parts.port}" if parts.port else host

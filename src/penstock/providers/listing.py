@@ -33,7 +33,7 @@ _LEAST = 256  # smaller numbers are no windows
 
 
 class ModelListing(msgspec.Struct, frozen=True):
-    """One model of a list. `window_tokens` is None where the provider does not state it."""
+    """One model of a list. `window_tokens` is None if the provider does not state it."""
 
     id: str
     window_tokens: int | None = None

@@ -1,4 +1,4 @@
-"""A model behind HTTP: what is asked goes out in its dialect, what it answers comes back as values."""
+"""A model behind HTTP: requests go out in its dialect, answers come back as values."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class ProviderModel:
 
     @property
     def dialect(self) -> str:
-        """The dialect of what it is asked and answers."""
+        """The dialect of its requests and answers."""
         return self._endpoint.dialect
 
     @property
@@ -147,7 +147,7 @@ class ProviderModel:
         yield Answered(call.close(event.answer, ask, self._endpoint.pace.now()))
 
     async def count_tokens(self, ask: Ask) -> int | None:
-        """Returns the tokens of a request as the provider counts them, or None where it has no route for that."""
+        """Returns the tokens of a request as the provider counts them, or None if it has no route for that."""
         if self.dialect != "anthropic":
             return None
         body = encode_body(anthropic.counting_body(ask, self._name, self._quirks))
@@ -173,7 +173,7 @@ class ProviderModel:
     async def window_tokens(self) -> int | None:
         """Returns the window that the provider states for this model; None if it states none or has no list.
 
-        Raises ProviderError where it cannot be reached or does not let us in.
+        Raises ProviderError if it cannot be reached or does not let us in.
         """
         listed = await _or_none(self.models())
         entry = listing.entry_of(self._name, listed or ())
@@ -222,7 +222,7 @@ class ProviderModel:
     async def _try_adapted(
         self, ask: Ask, attempt: Callable[[bytes], Awaitable[_T]], *, stream: bool = False
     ) -> _T:
-        """One try; where the server refuses a field by its name, another without it. What it wants is kept."""
+        """Tries once; if the server refuses a field by its name, tries again without it, and remembers that."""
         tried = {self._quirks}
         while True:
             quirks = self._quirks

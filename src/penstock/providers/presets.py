@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from penstock._installed import list_points
 from penstock.errors import SettingsError
 
 __all__ = ["PRESETS", "PROVIDER_GROUP", "Preset", "find_preset", "list_installed_providers"]
@@ -67,10 +68,8 @@ PRESETS = {
 
 
 def list_installed_providers() -> list[str]:
-    """Returns the names of the providers of installed packages, but for names that are taken by ours."""
-    from importlib.metadata import entry_points  # noqa: PLC0415 - takes time that our own providers need not
-
-    return sorted({point.name for point in entry_points(group=PROVIDER_GROUP)} - PRESETS.keys())
+    """Returns the names of providers from installed packages, except names that are ours."""
+    return sorted({point.name for point in list_points(PROVIDER_GROUP)} - PRESETS.keys())
 
 
 def find_preset(provider: str) -> Preset | None:
@@ -80,9 +79,9 @@ def find_preset(provider: str) -> Preset | None:
     """
     if provider in PRESETS:
         return PRESETS[provider]
-    from importlib.metadata import entry_points  # noqa: PLC0415 - as above
-
-    for point in entry_points(group=PROVIDER_GROUP, name=provider):
+    for point in list_points(PROVIDER_GROUP):
+        if point.name != provider:
+            continue
         try:
             found = point.load()
         except (ImportError, AttributeError) as error:

@@ -50,7 +50,7 @@ def quirks_of(host: str) -> Quirks:
 
 
 def adapt_quirks(quirks: Quirks, sent: frozenset[str], failure: ErrorClass) -> Quirks | None:
-    """Returns the quirks to ask with instead, or None where the refusal is about something else.
+    """Returns the quirks to ask with instead, or None if the refusal is about something else.
 
     `sent` are the names of the fields that were sent.
     """

@@ -80,7 +80,7 @@ def request_body(ask: Ask, model: str, quirks: Quirks, *, stream: bool = False) 
 
 
 def answer_from_body(body: Mapping[str, Any]) -> Answer:
-    """Returns the answer that a whole body holds; its items are the wires. Raises ProviderError where it cannot be read."""
+    """Returns the answer that a whole body holds; its items are the wires. Raises ProviderError if it cannot be read."""
     if body.get("status") == "failed":
         raise provider_error(classify_error(None, body))
     read = read_shape(body, _Body)
@@ -118,7 +118,7 @@ def _parts(content: list[_Part] | str | None) -> list[_Part]:
 
 
 def _thoughts(item: _Item) -> list[str]:
-    """Returns the summary where there is one, else the reasoning itself, as open models give it."""
+    """Returns the summary if there is one, else the reasoning itself, as open models give it."""
     return [part.text for part in item.summary or _parts(item.content) if part.text]
 
 
@@ -164,7 +164,7 @@ class ResponsesAccumulator:
         return []
 
     def answer(self) -> Answer:
-        """Returns the whole answer. Raises ProviderError where the stream broke off or what it held cannot be read."""
+        """Returns the whole answer. Raises ProviderError if the stream broke off or what it held cannot be read."""
         if self._last is None:
             raise cut_off()
         body = self._last

@@ -32,7 +32,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     The wait before try n + 1 is anything up to `base_seconds` × 2^(n - 1), and at most `cap_seconds`. After a rate limit it
     is at least half of `rate_limit_seconds` × 2^(n - 1): such limits count by the minute, and to ask at once only counts
-    against them. Where the provider says how long to wait, that is waited, with up to a tenth of it on top; if it is more
+    against them. If the provider says how long to wait, that is waited, with up to a tenth of it on top; if it is more
     than `longest_wait_seconds`, the request is not repeated.
     """
 
