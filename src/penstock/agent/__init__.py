@@ -1,1 +1,1 @@
-"""The terminal agent: its own tools, attachments, and how it is put together."""
+"""The terminal agent: its own tools, attachments, approvals of a project, and how it is put together."""

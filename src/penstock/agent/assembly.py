@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.agent.project_approvals import ProjectApprovals
 from penstock.agent.tools.fetch_url import FetchUrl
 from penstock.agent.tools.list_files import ListFiles
 from penstock.agent.tools.patch import Patch
@@ -22,7 +23,6 @@ from penstock.loop.installed_tools import find_installed_tools
 from penstock.loop.mcp import McpServers
 from penstock.loop.memory import MemoryFiles
 from penstock.loop.memory_tool import MemoryTool
-from penstock.loop.project_approvals import ProjectApprovals
 from penstock.loop.system_prompt import PromptParts
 from penstock.loop.workspace import Workspace
 from penstock.recall.tools import TOOL_NAMES
@@ -74,7 +74,7 @@ def make_agent(
 ) -> Agent:
     """Returns an agent in a new session, or in the one with that id, at its tip. Raises UnknownSession, SettingsError.
 
-    `listed_window` is the window that the provider states for the model, where that is known; else it is asked. A session
+    `listed_window` is the window that the provider states for the model, if that is known; else it is asked. A session
     that is resumed is tidied first: one that nearly fills the window is compacted before it is used.
     """
     if session_id is None:

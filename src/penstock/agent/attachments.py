@@ -2,7 +2,7 @@
 
 Text files are read as the tool `read_file` reads them, so that one rule holds for both: nothing outside the working folder,
 a question before a file that looks like it holds secrets, and one page of a long one. They follow the message, each in a
-tag that says what it is. Pictures become parts of the message, where the model takes them.
+tag that says what it is. Pictures become parts of the message, if the model takes them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def find_mentions(text: str) -> list[str]:
 
 
 def name_mention(path: str) -> str:
-    """Returns the mention of a path: with quotes where it needs them. Pure."""
+    """Returns the mention of a path, in quotes if it needs them. Pure."""
     plain = not re.search(r"[\s\\\"'`]", path) and not path.endswith(tuple(_ENDS))
     return f"@{path}" if plain else f'@"{path}"'
 
@@ -196,7 +196,7 @@ _SEEING = re.compile(
 
 
 def takes_pictures(model: str) -> bool | None:
-    """Returns whether a model takes pictures; None if its name does not tell. Pure."""
+    """Returns True if a model takes pictures; None if its name does not tell. Pure."""
     name = model.lower()
     if _BLIND.search(name) and not re.search(r"vision|-vl|multimodal", name):
         return False

@@ -1,10 +1,10 @@
 """The agent's loop: ask, run the tools, log, keep inside the window, and repeat until the model calls no more tools.
 
-    agent = Agent(context, model, equipment, tell)      # penstock.loop.assembly puts one together
+    agent = Agent(context, model, equipment, tell)      # penstock.loop.assembly makes one
     ended = await agent.turn("Find out why the tests fail.")
 
-`tell` is called with every event as it happens. Everything said is in the log before the next step begins, so that a kill
-at any point leaves a conversation that can be resumed.
+The agent calls `tell` with every event as it happens. Everything said is in the log before the next step begins, so that a
+kill at any point leaves a conversation that can be resumed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _CUT_OFF = "[cut off: the answer did not come to its end]"
 _NOT_RUN = (
     "The turn was interrupted before this call was made or finished. What it did until then is not known."
 )
-_GRACE_SECONDS = 3.0  # for a command that was interrupted to end, and to say how far it came
+_GRACE_SECONDS = 3.0  # for an interrupted command to end and to say how far it got
 
 
 class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,9 +63,9 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Equipment(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything an agent works with beside its model: tools and their context, its prompt, its servers and limits.
+    """Everything an agent works with, apart from its model: tools and their context, its prompt, its servers and limits.
 
-    `provider` is the name of the model's provider, if it has one. `approvals` are those that tools ask for.
+    `provider` is the name of the model's provider, if it has one. Tools ask `approvals` before they act.
     """
 
     toolbox: Toolbox
@@ -78,7 +78,7 @@ class Equipment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _hear_nothing() -> None:
-    """For hosts whose users wait for the answer."""
+    """Does nothing, for hosts whose users wait for the answer."""
 
 
 class Agent:
@@ -120,7 +120,7 @@ class Agent:
         return self.context.session
 
     async def turn(self, text: str, pictures: Sequence[Picture] = ()) -> TurnEnded:
-        """Answers a person, with as many requests and tool calls as it takes. Never raises for a provider's errors."""
+        """Answers a person with as many requests and tool calls as it takes. Does not raise a provider's errors."""
         self._catch_up()
         self.hear(text, pictures)
         return await self.answer()
@@ -133,7 +133,7 @@ class Agent:
         delivery: Delivery | None = None,
         queued_upto: int | None = None,
     ) -> None:
-        """Logs a person's message, for `answer` to answer; the other arguments are those of `Store.deliver`."""
+        """Logs a person's message for `answer` to reply to; the other arguments are those of `Store.deliver`."""
         wire = write_user_message(self._dialect.name, text, pictures)
         prepared = self.session.workings.prepare([wire])
         self.context.append_prepared(prepared, delivery=delivery, queued_upto=queued_upto)
@@ -141,7 +141,7 @@ class Agent:
     async def answer(self) -> TurnEnded:
         """Answers the last message, as `turn` does.
 
-        Calls the host's `hear_more` between two requests: it may log messages that have arrived meanwhile.
+        Calls the host's `hear_more` between two requests, which may log messages that have arrived meanwhile.
         """
         started, self._stopped = time.monotonic(), False
         self.context.begin_turn()
@@ -153,7 +153,7 @@ class Agent:
             while steps < most:
                 steps += 1
                 answer = await self._interruptible(self.asking.ask(steps, self.limits.max_output_tokens))
-                # In a thread: other conversations of the same host do not wait for the disk.
+                # In a thread, so that other conversations of the same host do not wait for the disk.
                 await in_thread(self.log, mend_calls(self._dialect.name, answer.wires))
                 if not answer.calls:
                     self.asking.tell_ending(answer)
@@ -177,7 +177,7 @@ class Agent:
         return ended
 
     async def _run(self, answer: Answer) -> None:
-        """Runs the calls in order and logs the results together; after an interruption, the rest is answered as not run."""
+        """Runs the calls in order and logs all results together. After an interruption, the other calls count as not run."""
         results: list[ToolResult] = []
         calls = answer.calls
         try:
@@ -192,18 +192,18 @@ class Agent:
             results += [ToolResult(call.id, _NOT_RUN, is_error=True) for call in open_calls]
             await in_thread(self.log, results_in(self._dialect.name, results), keep_results=True)
 
-    # What hosts ask beside turns.
+    # For hosts, between turns.
 
     async def compact(
         self, focus: str | None = None, keep_exchanges: int | None = None
     ) -> PreparedCompaction | None:
-        """Compacts on request: with a topic in focus, or all but the last exchanges. None if there is nothing to do."""
+        """Compacts on request: with a topic in focus, or everything but the last exchanges. None if there is nothing to do."""
         return await self.context.compact_by_hand(focus, keep_exchanges)
 
     async def switch_model(
         self, model: StreamingModel, provider: str = "", listed_window: int | None = None
     ) -> None:
-        """Switches to another model; for a smaller window, compacts the conversation first. Raises SettingsError."""
+        """Switches to another model; compacts the conversation first if its window is smaller. Raises SettingsError."""
         await self.asking.switch_model(model, provider, listed_window)
 
     def status(self) -> Status:
@@ -221,7 +221,7 @@ class Agent:
         )
 
     def fill(self) -> Fill:
-        """Returns what fills the window of the next request, by kind of content."""
+        """Returns the tokens of the next request by kind of content, against its window."""
         session, beside = self.session, self.asking.beside()
         return measure_fill(
             decode_all(self._dialect, self.context.view),
@@ -231,7 +231,7 @@ class Agent:
         )
 
     async def connect(self) -> None:
-        """Starts the MCP servers and adds their tools, once; tells the person which server did not answer."""
+        """Starts the MCP servers and adds their tools, once; tells the person which servers did not answer."""
         if self._connected or self._servers is None:
             return
         found = await self._servers.tools()
@@ -241,11 +241,11 @@ class Agent:
             self._tell(Noticed("warn", f"{self.session.workings.redact(why)}; its tools are not offered"))
 
     def add_to_next_request(self, text: str) -> None:
-        """Sends the text with the next request only, such as something looked up for it. It is never logged."""
+        """Sends the text with the next request only, for example something that was looked up. It is never logged."""
         self.asking.passing.append(text)
 
     async def aclose(self) -> None:
-        """Lets memory take what must outlive the conversation; stops background work and the MCP servers."""
+        """Saves to memory what must outlive the conversation; stops background work and the MCP servers."""
         self.context.leave()
         await self.context.aclose()
         if self._servers is not None:
@@ -254,12 +254,12 @@ class Agent:
     # The log.
 
     def log(self, wires: Sequence[Any], *, keep_results: bool = False) -> None:
-        """Logs messages, and notes the tools that they call or load."""
+        """Logs messages, and records the tools that they call or load."""
         self.context.append(wires, keep_results=keep_results)
         self.calls.note(wires)
 
     def close_open_calls(self) -> int:
-        """Adds results to calls at the end of the log that have none, as after a kill; returns how many."""
+        """Adds results to calls at the end of the log that have none, for example after a kill; returns how many."""
         open_calls: dict[str, None] = {}
         for message in decode_all(self._dialect, self.context.view):
             for part in message.parts:
@@ -273,7 +273,7 @@ class Agent:
         return len(results)
 
     def _catch_up(self) -> None:
-        """Reads what another process has added to this conversation, and tells the person."""
+        """Reads what another process has added to this conversation, and tells the person about it."""
         if self.context.catch_up():
             self._tell(
                 Noticed(
@@ -283,12 +283,12 @@ class Agent:
             self.close_open_calls()
 
     def follow(self, row: SessionRow, standing: Standing) -> None:
-        """Reads what another process has added to this conversation, as `Context.follow` does. For hosts that know."""
+        """Reads what another process has added to this conversation, for hosts that know of it: see `Context.follow`."""
         self.calls.note(self.context.follow(row, standing))
         self.close_open_calls()
 
     def _log_unfinished(self, note: str, *, even_nothing: bool) -> None:
-        """Logs the text of an answer that was cut off, and why: the person has seen it."""
+        """Logs the text of an answer that was cut off, and why, since the person has seen it."""
         said, self.asking.unfinished = self.asking.unfinished, None
         if said or (said is not None and even_nothing):
             self.log([self._dialect.text_message(Role.ASSISTANT, f"{''.join(said)}\n\n{note}".strip())])
@@ -306,13 +306,13 @@ class Agent:
         if running is None:
             return
         if ends_itself and not again:
-            # It ends with an outcome. A tool that does not keep to that is cancelled, as is any at the second time.
+            # The tool should end with an outcome. One that does not is cancelled, as is any tool at the second interruption.
             running.get_loop().call_later(_GRACE_SECONDS, running.cancel)
         else:
             running.cancel()
 
     async def _interruptible(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Does the work, so that `interrupt` can cancel it."""
+        """Awaits the work in a way that lets `interrupt` cancel it."""
         if self._stopped:
             work.close()
             raise asyncio.CancelledError

@@ -70,7 +70,7 @@ class Permission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApprovalRule(msgspec.Struct, frozen=True):
-    """Allows a tool, or what it does to subjects that the pattern matches. An `exact` pattern is no pattern."""
+    """Allows a tool, or what it does to subjects that the pattern matches. An `exact` pattern is plain text."""
 
     tool: str
     pattern: str | None = None
@@ -133,23 +133,23 @@ def decide(asked: Permission, rules: tuple[ApprovalRule, ...], *, yes: bool = Fa
 
 
 class ApprovalBook(Protocol):
-    """Approvals that outlive a session: `penstock.loop.project_approvals` keeps those of a project."""
+    """Approvals that outlive a session: those of a project, or of a hosted conversation."""
 
     def rules(self) -> tuple[ApprovalRule, ...]:
-        """Returns what is allowed now."""
+        """Returns the rules in force."""
 
     def add(self, rule: ApprovalRule) -> None:
         """Allows this from now on. Raises OSError if it cannot be stored."""
 
     def remove(self, rule: ApprovalRule) -> bool:
-        """Revokes it; returns whether it was there. Raises OSError if that cannot be stored."""
+        """Revokes a rule; returns True if it was there. Raises OSError if that cannot be stored."""
 
 
 class Approvals:
     """The approvals of one session: its rules, what a person has allowed in it and in its project, and how to ask.
 
-    Without `ask` (a script, a pipe) what no rule allows is refused. One question is asked at a time. Without `project`,
-    what is allowed for the project is allowed for the session.
+    Without `ask` (a script, a pipe), anything that no rule allows is refused. One question is asked at a time. Without
+    `project`, an approval for the project holds for the session.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class Approvals:
         self.remembered = (*self.remembered, rule)
 
     def forget(self, rule: ApprovalRule) -> bool:
-        """Revokes an approval; returns whether there was one. Raises OSError if that cannot be stored."""
+        """Revokes an approval; returns True if there was one. Raises OSError if that cannot be stored."""
         found = rule in self.remembered
         self.remembered = tuple(one for one in self.remembered if one != rule)
         return (self.project is not None and self.project.remove(rule)) or found

@@ -53,7 +53,7 @@ def require_dialect(model: StreamingModel, row: SessionRow) -> None:
 def adopt_model(session: Session, model: StreamingModel, listed_window: int | None = None) -> None:
     """Makes this the session's model from now on. Raises SettingsError if it speaks another dialect.
 
-    `listed_window` is the window that its provider states for it, where that is known.
+    `listed_window` is the window that its provider states for it, if known.
     """
     require_dialect(model, session.row)
     if session.row.model != model.name:
@@ -65,9 +65,9 @@ def adopt_model(session: Session, model: StreamingModel, listed_window: int | No
 class Asking:
     """Asks one model for the answers of one conversation; `switch_model` changes the model.
 
-    The model is that of the session already (`adopt_model`). `provider` is the name of its provider, where it has one.
-    `offer` gives the tools of the next request. `unfinished` is the text of an answer that is coming or was cut off, None
-    where there is no such answer. `passing` are texts for the next request alone: they are sent with it and never logged.
+    The model is already that of the session (`adopt_model`). `provider` is the name of its provider, if it has one.
+    `offer` gives the tools of the next request. `unfinished` is the text of an answer that is coming or was cut off, or None.
+    `passing` are texts for the next request alone: they are sent with it and never logged.
     """
 
     def __init__(
@@ -142,8 +142,8 @@ class Asking:
     ) -> None:
         """Switches to another model and keeps inside its window: for a smaller one, the conversation is compacted first.
 
-        `listed_window` is what the provider states for it, where that is known; else it is asked. Raises SettingsError
-        where the model speaks another dialect than the conversation is kept in.
+        `listed_window` is what the provider states for it, if known; otherwise it is asked. Raises SettingsError
+        if the model speaks another dialect than the conversation.
         """
         context, session = self._context, self._context.session
         adopt_model(session, model, listed_window)
@@ -239,7 +239,7 @@ _PASSING = "[Context for this request only, added by the application. It is not 
 
 
 def _add_passing(messages: list[Any], wires: Sequence[Any], texts: Sequence[str], dialect: Dialect) -> None:
-    """Adds texts behind the last message, where they do not disturb what the provider has cached, or at its end.
+    """Adds texts after the last message, if they do not disturb the provider's cache there, or at its end.
 
     `wires` are the same messages, none of them as bytes.
     """

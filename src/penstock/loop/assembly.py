@@ -1,6 +1,6 @@
-"""Puts an agent together: a session at its tip, its engine and live context, the frozen prompt, approvals and tools.
+"""Assembles an agent: a session at its tip, its engine and live context, the frozen prompt, approvals and tools.
 
-What differs between hosts is handed in as `AgentParts`: the terminal agent has its own tools and a folder, a hosted
+Hosts pass what differs between them as `AgentParts`: the terminal agent has its own tools and a folder, a hosted
 conversation has neither.
 """
 
@@ -42,13 +42,13 @@ _PROMPT = "prompt"  # the name of the notes that hold frozen prompts
 
 
 class AgentParts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a host hands in. `tell` hears of everything that happens.
+    """Everything that a host passes in. `tell` receives every event.
 
     `workspace` is for tools; `prompt` decides whether the model is told of it, and has the memory that tools may change.
-    `before_compaction` is given the facts of the messages that are about to leave the view, and what people demand in it
-    when the conversation is left, so that memory can take what must outlive it: what it writes there is in the system prompt
+    `before_compaction` gets the facts of the messages that are about to leave the view, and, when the conversation is left,
+    what people demanded in it, so that memory can take what must outlive it: what it writes there is in the system prompt
     from then on. Without it, memory takes what people said to remember (`agent.remember` of the settings). With `prepares`,
-    compactions are prepared beside the work: a host that ends after one turn would only throw them away. With
+    compactions are prepared in the background: a host that ends after one turn would only throw them away. With
     `summarises`, models write summaries as the settings say.
     """
 
@@ -77,7 +77,7 @@ def assemble_agent(
     """Returns an agent in the session. Raises SettingsError.
 
     With `tidies`, a session that nearly fills the window is compacted before it is used. `listed_window` is the window that
-    the provider states for the model, where that is known; else it is asked.
+    the provider states for the model, if known; otherwise the provider is asked.
     """
     adopt_model(session, model, listed_window)
     session.recall_tool = EXPAND

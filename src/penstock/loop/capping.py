@@ -10,7 +10,7 @@ _HEAD_SHARE = 0.4  # the end of an output tells how it went
 
 
 def cap_text(text: str, most_chars: int) -> str:
-    """Returns the text in at most about `most_chars` characters: a line that says what is missing comes on top."""
+    """Returns the text in at most about `most_chars` characters, with a line in the middle that says what was left out."""
     if len(text) <= most_chars:
         return text
     kept = HeadAndTail(most_chars)
@@ -19,7 +19,7 @@ def cap_text(text: str, most_chars: int) -> str:
 
 
 class HeadAndTail:
-    """Text that is added piece by piece; only what is kept is held in memory."""
+    """Collects text piece by piece, and holds only its beginning and its end."""
 
     def __init__(self, most_chars: int) -> None:
         self._head_room = int(most_chars * _HEAD_SHARE)
@@ -51,7 +51,7 @@ class HeadAndTail:
             self._leave_out(oldest)
 
     def text(self) -> str:
-        """Returns the text that is kept, cut between lines where the cut falls near one."""
+        """Returns the kept text, cut between lines if a line ends nearby."""
         head, tail = "".join(self._head), "".join(self._tail)
         if not self._left_out_chars:
             return head + tail

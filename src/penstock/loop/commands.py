@@ -108,7 +108,7 @@ async def _undo(agent: Agent, _argument: str) -> str:
 
 async def _new(agent: Agent, _argument: str) -> str:
     if not agent.context.messages:
-        return "This is a new conversation already."
+        return "This is already a new conversation."
     agent.context.leave()
     agent.session.clear()
     agent.context.reload()
@@ -153,7 +153,7 @@ CHAT_COMMANDS: dict[str, ChatCommand] = {
         "[TOPIC]", "makes the conversation smaller, with most room for a topic", _compress
     ),
     "usage": ChatCommand("", "shows what this conversation has used", _usage),
-    "new": ChatCommand("", "begins anew", _new),
+    "new": ChatCommand("", "starts a new conversation", _new),
     "undo": ChatCommand("", "undoes the last compression or /new", _undo),
     "search": ChatCommand("WORDS", "finds what was said", _search),
     "help": ChatCommand("", "lists the commands", _help),

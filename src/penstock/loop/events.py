@@ -87,7 +87,7 @@ class ApprovalAsked(msgspec.Struct, frozen=True):
 
 
 class Used(msgspec.Struct, frozen=True):
-    """Usage and cost of a request (None where the price is not known), and how full the window is now."""
+    """Usage and cost of a request (None if the price is unknown), and how full the window is now."""
 
     usage: Usage
     cost: float | None

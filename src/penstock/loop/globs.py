@@ -27,7 +27,7 @@ class Glob(msgspec.Struct, frozen=True):
     """The text is no path: a `/` in it is like any other character."""
 
     def matches(self, text: str) -> bool:
-        """Returns True if the pattern stands for the whole text."""
+        """Returns True if the pattern matches the whole text."""
         if self.in_one_piece:
             (whole,) = self.names
             return whole is not None and whole.fullmatch(text) is not None
@@ -57,10 +57,10 @@ class Glob(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1_000)
 def compile_glob(pattern: str, *, star_crosses: bool = False) -> Glob:
-    """Returns the pattern for a whole path, or for a text in one piece where `star_crosses`.
+    """Returns the pattern for a whole path; with `star_crosses`, for a text in one piece.
 
-    `*` and `?` end at a `/` unless `star_crosses`. `**/` stands for any number of folders, also none, and `/**` for all
-    that is inside one.
+    `*` and `?` end at a `/` unless `star_crosses`. `**/` stands for any number of folders, including none, and `/**` for
+    everything inside one.
     """
     if len(pattern) > _LONGEST:
         return Glob((re.compile("(?!)"),))
@@ -105,7 +105,7 @@ def _read_pieces(pattern: str) -> list[list[str]]:
 
 
 def _read_class(pattern: str, at: int) -> tuple[str, int] | None:
-    """Returns the class of characters at this place, and where it ends; None where there is none."""
+    """Returns the class of characters at this place, and where it ends; None if there is none."""
     if pattern[at] != "[":
         return None
     end = pattern.find("]", at + (3 if pattern[at + 1 : at + 2] in {"!", "^"} else 2))

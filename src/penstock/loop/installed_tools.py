@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock._installed import list_points
 from penstock.loop.approvals import Access
 
 if TYPE_CHECKING:
@@ -27,11 +28,9 @@ class InstalledTools(msgspec.Struct, frozen=True):
 
 def find_installed_tools(taken: Collection[str]) -> InstalledTools:
     """Returns the tools of installed packages. One whose name is taken is left out, with the reason."""
-    from importlib.metadata import entry_points  # noqa: PLC0415 - takes time that help and mistakes need not
-
     tools: dict[str, Tool] = {}
     failures: list[str] = []
-    for point in sorted(entry_points(group=TOOL_GROUP), key=lambda one: (one.name, one.value)):
+    for point in list_points(TOOL_GROUP):
         try:
             made: Any = point.load()()
         except Exception as error:  # noqa: BLE001 - code of others, which may raise anything; the person is told

@@ -194,7 +194,7 @@ class McpConnection:
         return tuple(found)
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """Returns the result of a tool as text, and whether the server calls it an error."""
+        """Returns the result of a tool as text, and True if the server calls it an error."""
         client = await self._open_client()
         with self._foreign_errors():
             result = await client.call_tool(tool, arguments)

@@ -58,7 +58,7 @@ class Memory(Protocol):
         """Returns the most characters that it may have."""
 
     def place(self, name: MemoryName) -> str:
-        """Returns where it is kept, for people to read."""
+        """Returns the place where it is kept, for people to read."""
 
     def change(self, name: MemoryName, how: Callable[[str], str]) -> str:
         """Replaces the text by what `how` makes of it, in one step for all readers; returns the new text.
@@ -126,7 +126,7 @@ class MemoryFiles(msgspec.Struct, frozen=True):
         return self.memory_chars if name is MemoryName.MEMORY else self.user_chars
 
     def text(self, name: MemoryName) -> str:
-        """Returns the text of the file; empty where there is none."""
+        """Returns the text of the file; empty if there is none."""
         try:
             return self.path(name).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
@@ -150,7 +150,7 @@ def _require_room(name: MemoryName, before: str, after: str, limit: int) -> None
     if len(after) > max(limit, len(before) - 1):
         raise ToolFailure(
             f"{name.file_name} would have {len(after):,} characters, and {limit:,} are allowed; replace or remove "
-            f"some of its {len(entries_of(before))} entries first, or say it in fewer words"
+            f"some of its {len(entries_of(before))} entries first, or use fewer words"
         )
 
 
@@ -173,7 +173,7 @@ class MemoryEntry(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Equal for entries that say the same, whatever their case and line breaks."""
+        """A key that is equal for entries that say the same, regardless of case and line breaks."""
         return _key(self.text)
 
 
@@ -225,7 +225,7 @@ def remove_entry(text: str, old: str) -> str:
 
 
 def _find_entry(entries: tuple[MemoryEntry, ...], old: str) -> MemoryEntry:
-    """Returns the one entry that is `old`, or else holds it. Raises ToolFailure where there is none, or more than one."""
+    """Returns the one entry that equals `old`, or else contains it. Raises ToolFailure if there is none, or more than one."""
     key = _key(old)
     if not key:
         raise ToolFailure("old is empty; give the entry, or words that only this one has")
@@ -236,7 +236,7 @@ def _find_entry(entries: tuple[MemoryEntry, ...], old: str) -> MemoryEntry:
         raise ToolFailure(
             f"{len(found)} entries have these words; give more words of the one you mean:\n{_list_entries(found)}"
         )
-    raise ToolFailure(f"no entry has these words; there are:\n{_list_entries(entries) or '(none)'}")
+    raise ToolFailure(f"no entry has these words; the entries are:\n{_list_entries(entries) or '(none)'}")
 
 
 def _refuse_known(entries: tuple[MemoryEntry, ...] | list[MemoryEntry], entry: str) -> None:
@@ -244,7 +244,7 @@ def _refuse_known(entries: tuple[MemoryEntry, ...] | list[MemoryEntry], entry: s
     if not key:
         raise ToolFailure("text is empty; give the entry")
     if any(one.key == key for one in entries):
-        raise ToolFailure("this very entry is there already; nothing was changed")
+        raise ToolFailure("this entry is already there; nothing was changed")
 
 
 def _write_entry(entry: str) -> str:
@@ -294,7 +294,7 @@ class MemoryTaker:
         self._seen: set[str] = set()
 
     def __call__(self, facts: Sequence[NewFact]) -> None:
-        """Takes what must outlive these facts' messages. Raises ToolFailure where a file has no room for it."""
+        """Takes what must outlive these facts' messages. Raises ToolFailure if a file has no room for it."""
         lasting = [
             fact.text
             for fact in sorted(facts, key=lambda one: one.position)

@@ -77,7 +77,7 @@ _DONE = {"add": "entry added", "replace": "entry replaced", "remove": "entry rem
 
 
 def _change(wanted: MemoryArguments) -> Callable[[str], str]:
-    """Returns the change to make to the text of the file. Raises ToolFailure where an argument is missing."""
+    """Returns the change to make to the text of the file. Raises ToolFailure if an argument is missing."""
     text, old = wanted.text or "", wanted.old or ""
     if wanted.action != "remove" and not text:
         raise ToolFailure(f"{wanted.action} needs text, the entry")

@@ -1,6 +1,6 @@
 """Approvals of one conversation, kept in the store: what was allowed in it, and questions that wait for an answer.
 
-The process that asks and the one that is given the answer need not be the same.
+One process may ask, and another one receive the answer.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class StoredApprovals:
     # As an `ApprovalBook`.
 
     def rules(self) -> tuple[ApprovalRule, ...]:
-        """Returns what is allowed now: each exactly the same call again."""
+        """Returns the rules in force: each allows exactly the same call again."""
         return self._read().allowed
 
     def add(self, rule: ApprovalRule) -> None:
@@ -62,7 +62,7 @@ class StoredApprovals:
         )
 
     def remove(self, rule: ApprovalRule) -> bool:
-        """Revokes it; returns whether it was there."""
+        """Revokes a rule; returns True if it was there."""
         old = ApprovalRule(rule.tool, rule.pattern or "", exact=True)
         found = old in self._read().allowed
         self._change(
@@ -81,7 +81,7 @@ class StoredApprovals:
         return new
 
     def list_open(self) -> list[PendingApproval]:
-        """Returns the questions that nobody has answered."""
+        """Returns the unanswered questions."""
         return [one for one in self._read().asked if one.reply is None]
 
     def find(self, approval_id: str) -> PendingApproval | None:

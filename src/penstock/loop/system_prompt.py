@@ -77,7 +77,7 @@ class FrozenPrompt:
         self.current = kept or take_snapshot(parts)
 
     def renew(self) -> bool:
-        """Takes a new snapshot, at a boundary; returns whether it differs. If not, the old one stays."""
+        """Takes a new snapshot, at a boundary; returns True if it differs. If not, the old one stays."""
         fresh = take_snapshot(self.parts)
         changed = fresh.digest != self.current.digest
         if changed:

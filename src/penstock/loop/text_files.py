@@ -125,7 +125,7 @@ _MOST_COMPARED = 20_000  # lines; comparing more takes longer than anybody waits
 
 
 def difference(before: str, after: str, name: str) -> str:
-    """Returns a unified difference of at most 200 lines; only the sizes where the files are very long."""
+    """Returns a unified difference of at most 200 lines; only the sizes if the files are very long."""
     old, new = before.splitlines(), after.splitlines()
     if len(old) + len(new) > _MOST_COMPARED:
         return f"{name}: {len(old):,} → {len(new):,} lines"

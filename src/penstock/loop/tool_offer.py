@@ -1,11 +1,11 @@
 """Chooses the tools that a request offers in full, and those that it only names. Pure.
 
-Where the schemas of all tools take more than a tenth of the window, those that are rarely used are named with one line
-each in the description of `load_tools`; a call of it loads them. What was loaded or used stays for the session. That
-is worked out from the log, where a compaction takes nothing away, so it also holds after a compaction and a restart.
+If the schemas of all tools take more than a tenth of the window, those that are rarely used are named with one line
+each in the description of `load_tools`; a call of it loads them. A tool that was loaded or used stays for the session. This
+is derived from the log, from which a compaction removes nothing, so it also holds after a compaction and a restart.
 
 An offer only ever grows within a session, and loaded tools stand at its end: the prefix that the provider has cached
-changes as seldom as can be.
+changes as seldom as possible.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ def make_offer(
 ) -> ToolOffer:
     """Returns the offer for a request.
 
-    `schemas` are OpenAI function tools, in order. Those in `always` are never only named. The others fill the
-    tenth of the window by how often they were called in earlier sessions (`past_calls`), then in their order; what does
-    not fit is named until it is loaded or called.
+    `schemas` are OpenAI function tools, in order. Those in `always` are always offered in full. The others fill the
+    tenth of the window by how often they were called in earlier sessions (`past_calls`), then in their order; the rest
+    is named until it is loaded or called.
     """
     items = [_Item(_name(one), one, tools_tokens([one], tokenizer)) for one in schemas]
     room = int(window_tokens * WINDOW_SHARE)
@@ -125,7 +125,7 @@ def load_schema(schemas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def answer_load(args: Any, known: Iterable[str]) -> tuple[str, bool]:
-    """Returns the answer to a call of `load_tools`, and whether it failed: an unknown name fails, and loads nothing."""
+    """Returns the answer to a call of `load_tools`, and True if it failed: an unknown name fails, and loads nothing."""
     wanted, everything = _read_names(args), set(known)
     if not wanted:
         return f"give names, a list of tools to load, for example {sorted(everything)[:3]}", True

@@ -34,7 +34,7 @@ _Arguments = TypeVar("_Arguments", bound=msgspec.Struct)
 
 
 class ToolOutcome(msgspec.Struct, frozen=True):
-    """The outcome of a call: a text for the model, a mark where it failed, and one line for people."""
+    """The outcome of a call: a text for the model, a flag for a failure, and one line for people."""
 
     text: str
     is_error: bool = False
@@ -53,8 +53,8 @@ async def _nothing_stored(_handle: str) -> str | None:
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a host gives to the tools of a session.
 
-    `approve` decides on what is not free. `environment` is that of commands, without secrets. `stored` reads a stored
-    result by its handle. `on_line` hears the lines of a command as they come. `interrupt`, once set, ends the running
+    `approve` decides on anything that needs approval. `environment` is that of commands, without secrets. `stored` reads a
+    stored result by its handle. `on_line` gets the lines of a command as they come. `interrupt`, once set, ends the running
     command, whose outcome then says so; cancelling the call ends it too, without an outcome. `page_chars` bounds a page
     of `read_file`: hosts with small windows give less. `redact` finds secrets in what is written to memory.
     """
@@ -73,8 +73,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
 class Tool(Protocol):
     """A tool that an agent's model may call.
 
-    `description` begins with a line that can stand alone. `most_chars` is the limit of its own output, None where it
-    has its own way to bound it. A tool whose access is not READ asks `context.approve` before it does anything.
+    `description` begins with a line that can stand alone. `most_chars` is the limit of its own output, None if it
+    limits its output itself. A tool whose access is not READ asks `context.approve` before it does anything.
     """
 
     @property
@@ -158,7 +158,7 @@ class Toolbox(msgspec.Struct, frozen=True):
         named: dict[str, Tool] = {}
         for tool in tools:
             if tool.name in named:
-                raise ValueError(f"there are two tools {tool.name}")
+                raise ValueError(f"two tools have the name {tool.name}")
             named[tool.name] = tool
         return cls(named)
 
@@ -238,7 +238,7 @@ def _refuse_surrogates(wanted: msgspec.Struct) -> None:
 
 
 def _utf8(text: str) -> str:
-    """Returns the text as every client can send it: a lone surrogate, as in a file name that is no UTF-8, becomes a `?`."""
+    """Returns the text as every client can send it: a lone surrogate, as in a file name that is not UTF-8, becomes a `?`."""
     return text.encode(errors="replace").decode()
 
 

@@ -143,7 +143,7 @@ class _Reader(HTMLParser):
             self.pieces.append("[" if self._link else "")
 
     def _target(self, href: str) -> str:
-        """Returns the target of a link, "" where it leads nowhere else."""
+        """Returns the target of a link, "" if it leads nowhere else."""
         if href.startswith(("#", "javascript:", "data:")):
             return ""
         try:

@@ -92,7 +92,7 @@ async def _search_in_child(job: SearchJob) -> FoundLines:
         answer, _ = await asyncio.wait_for(process.communicate(msgspec.json.encode(job)), _SECONDS)
     except TimeoutError:
         raise ToolFailure(
-            f"the search took more than {_SECONDS:g} s and was ended; use a simpler pattern or a narrower path"
+            f"the search took more than {_SECONDS:g} s and was stopped; use a simpler pattern or a narrower path"
         ) from None
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -59,7 +59,7 @@ def files_below(root: Path, start: str) -> Iterator[FolderEntry]:
 
 
 def levels_below(root: Path, start: str, depth: int, *, until: float = math.inf) -> Iterator[FolderEntry]:
-    """Yields everything below a folder, the nearest first, at most so many folders deep.
+    """Yields everything below a folder, the nearest first, to a limited depth.
 
     Stops at `until` on the monotonic clock: a repository can hold any number of patterns and names.
     """
@@ -76,7 +76,7 @@ def levels_below(root: Path, start: str, depth: int, *, until: float = math.inf)
 def _entries(
     root: Path, folder: str, scopes: tuple[IgnoreScope, ...], until: float = math.inf
 ) -> tuple[list[FolderEntry], tuple[IgnoreScope, ...]]:
-    """Returns the entries of a folder that are not ignored, by name, and the scopes in it; none where it cannot be read."""
+    """Returns the entries of a folder that are not ignored, by name, and the scopes in it; none if it cannot be read."""
     scopes = (*scopes, *_scope_of(root, folder))
     prefix = f"{folder}/" if folder else ""
     found = []
