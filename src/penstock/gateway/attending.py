@@ -1,4 +1,4 @@
-"""One conversation that the gateway attends to: its session, its live context, and what the gateway must know of it.
+"""One conversation that the gateway attends to: its session, its live context, and the state that the gateway needs.
 
 With `gateway.store: digests` nothing that was said reaches the disk. A compaction without a model depends on the messages
 and its target alone, so that what was sent can be made again, byte for byte, from the next request's own messages:
@@ -68,6 +68,8 @@ _OWN_BYTES = 100_000  # that a conversation takes in memory beside its messages
 _RECORDS = "compactions by digest"
 _MOST_RECORDS = 64  # of conversations that begin alike
 _GROWTH = 6  # times the bytes of its messages: they are held as bytes, as objects, and in notebooks
+_LOGGED_AT_ONCE = 1_000  # messages, in one transaction
+_GROWTH_BESIDE = 4  # times the bytes of what stands beside them: it is held as bytes and as objects
 
 
 def restrict_writers(settings: Settings) -> Settings:
@@ -76,7 +78,7 @@ def restrict_writers(settings: Settings) -> Settings:
 
 
 class Line:
-    """The orders on one conversation, one behind the other.
+    """The orders on one conversation, one after the other.
 
         async with line.join():
             ...
@@ -94,7 +96,7 @@ class Line:
         return self._last is not None and not self._last.done()
 
     def join(self) -> _PlaceInLine:
-        """Returns the place behind all others."""
+        """Returns the last place."""
         place = _PlaceInLine(self._last)
         self._last = place.left
         return place
@@ -133,7 +135,7 @@ class _PlaceInLine:
 
 
 class Attended:
-    """One conversation. Whoever works on it stands in `line`.
+    """One conversation. Orders on it wait in `line`.
 
     `digests` are those of all messages of its log. `prefix` is what is sent in place of the first of them, `mode` says
     what may be kept of it.
@@ -186,7 +188,7 @@ class Attended:
         return engine
 
     def _use_writer(self, credential: str | None) -> ProviderModel | None:
-        """Has the model write summaries that the settings allow; None where none may."""
+        """Sets the model that may write summaries according to the settings, and returns it; None if there is none."""
         model = self._connect_writer(credential)
         self.context.engine.hosting.use_summariser(None if model is None else Summariser(model, main=model))
         return model
@@ -274,13 +276,21 @@ class Attended:
     def announce(self, prepared: PreparedMessages) -> None:
         """Has messages that are about to be logged share a transaction with those of other conversations."""
         session = self.session
-        if prepared.new and isinstance(session.store, WriteBehindStore):
+        if 0 < len(prepared.new) <= _LOGGED_AT_ONCE and isinstance(session.store, WriteBehindStore):
             session.store.announce(session.id, prepared.new, session.workings.tip.id)
 
     def log_prepared(self, read: ReadMessages, prepared: PreparedMessages) -> None:
-        """Logs messages that were prepared; durable when it returns. Raises StoreConflict as above."""
-        if not read.raws:
-            return
+        """Logs messages that were prepared; durable when it returns. Raises StoreConflict as above.
+
+        Many are logged in several transactions, since others wait for each.
+        """
+        while len(read.raws) > _LOGGED_AT_ONCE:
+            self._log_some(read.take(_LOGGED_AT_ONCE), prepared.take(_LOGGED_AT_ONCE))
+            read, prepared = read.drop(_LOGGED_AT_ONCE), prepared.drop(_LOGGED_AT_ONCE)
+        if read.raws:
+            self._log_some(read, prepared)
+
+    def _log_some(self, read: ReadMessages, prepared: PreparedMessages) -> None:
         self.context.append_prepared(prepared)
         self.digests += read.digests
         self._log_bytes += sum(map(len, read.raws))
@@ -332,11 +342,8 @@ class Attended:
             )
             try:
                 await self.context.compact(_AGAIN, self.context.tokens(), wish)
-            except (
-                EngineFailure,
-                TargetTooSmall,
-            ):  # made by other settings; the next request is compacted anew
-                break
+            except (EngineFailure, TargetTooSmall):
+                break  # made by other settings: the next request is compacted anew
         await in_thread(self._renew_prefix)
 
     async def _compact_as_asked(self, order: Fit) -> None:
@@ -437,7 +444,7 @@ class Attended:
         """Returns how it stands, with so many tokens more than are logged."""
         context, workings = self.context, self.session.workings
         counted = context.counted + more
-        tokens = workings.expect_tokens(counted)
+        tokens = workings.meter.estimate(counted)
         outside = context.outside_tokens
         books = None if context.bookkeeper is None else context.bookkeeper.books
         asks, cold = context.find_due_size(), context.find_due_size(warm=False)
@@ -457,7 +464,9 @@ class Attended:
     @property
     def size(self) -> int:
         """About how many bytes of memory it takes."""
-        return _OWN_BYTES + _GROWTH * self._log_bytes
+        outside = self._outside
+        beside_bytes = len(outside.model) + len(outside.system) + len(outside.tools)
+        return _OWN_BYTES + _GROWTH * self._log_bytes + _GROWTH_BESIDE * beside_bytes
 
     async def aclose(self) -> None:
         """Ends what is being prepared."""
@@ -503,9 +512,8 @@ class _UnkeptContext(_HeldContext):
         if made.draft.base.newest is not None:
             over = _NOT_KNOWN if self.made is None else self.made.base
         self.made = None
-        if (
-            not wish.focus and wish.target_tokens is not None and over != _NOT_KNOWN
-        ):  # a focus is words of the caller
+        # A focus is words of the caller, which may not be kept.
+        if not wish.focus and wish.target_tokens is not None and over != _NOT_KNOWN:
             self.made = CompactionRecord(
                 base=tip.id,
                 covers=tip.length,

@@ -1,6 +1,6 @@
-"""The seam between serving and operating: who may ask, and what is told of each request that was served.
+"""The seam between serving and operating: which callers are admitted, and the record of each request that was served.
 
-The server asks `Operations` before it reads a body, and tells it of every request when that has ended:
+The server asks `Operations` before it reads a body, and hands it the record of every request that has ended:
 
     caller = await operations.authorise(request, served)   # raises Refused
     operations.observe(served)                              # metrics, logs, budgets
@@ -48,7 +48,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """True where its own credential is for the upstream, and is passed on."""
 
     def allows(self, model: str) -> bool:
-        """Returns True where the caller may use that model."""
+        """Returns True if the caller may use that model."""
         return all(any(fnmatchcase(model, pattern) for pattern in patterns) for patterns in self.models)
 
 
@@ -143,7 +143,7 @@ class ServedRequest:
         self.complete = False
         """True once a stream has said that the answer is complete: then clients close the connection before its end."""
         self.cut_off = ""
-        """`client` or `upstream` where one of them went away before the answer had ended."""
+        """`client` or `upstream` where one of them went away before the answer had ended; `gateway` after a fault of ours."""
         self.headers: Mapping[str, str] = {}
         """The fitter's headers of the answer: `x-penstock-tokens-before` and the others."""
 
@@ -173,7 +173,7 @@ class Operations(Protocol):
 
 
 class AnyCaller:
-    """Lets everybody in who reaches the server, each with the conversations of their own credential. Observes nothing."""
+    """Admits every caller, each with the conversations of its own credential. Observes nothing."""
 
     def __init__(self) -> None:
         self.routes: Mapping[str, PlainHandler] = {"/health": _say_ok, "/ready": self._tell_readiness}
@@ -185,7 +185,7 @@ class AnyCaller:
         return Caller(owner=digest_owner(read_credential(request.headers)))
 
     def observe(self, served: ServedRequest) -> None:
-        """Takes no notice."""
+        """Does nothing."""
 
     def drain(self) -> None:
         """Readiness says no from now on."""

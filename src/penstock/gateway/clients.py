@@ -1,11 +1,11 @@
-"""How clients are told of a gateway for one run, by variables and options of their own, and which API they usually ask.
+"""Points clients at a gateway for one run, by their own variables and options, and finds out which API they usually ask.
 
     client = read_client("claude", Invocation("/usr/bin/claude", ("-p", "hello"), environ, folder))
     client.upstreams                # where its requests go behind the gateway
     client.point_at(address)        # the variables and the arguments that lead it to the gateway
 
-The client's own settings are read, where they say which API it asks, and never written. Files that hold credentials are
-not opened.
+Reads the client's own settings, if they name the API that it asks, and never writes them. Does not open files that hold
+credentials.
 """
 
 from __future__ import annotations

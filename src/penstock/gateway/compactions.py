@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from penstock.conversation.dialects.protocol import RESPONSES_ITEMS, Nature
+from penstock.conversation.dialects.wire_kinds import RESPONSES_ITEMS, Nature
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.gateway.exchange import OwnAnswer
 from penstock.gateway.sealing import TOKEN_START
@@ -386,4 +386,10 @@ def write_stream(events: Sequence[Mapping[str, Any]]) -> OwnAnswer:
 
 def write_event(event: Mapping[str, Any]) -> bytes:
     """Returns an event as it stands in a stream."""
-    return b"event: " + str(event["type"]).encode() + b"\ndata: " + encode_wire(event) + b"\n\n"
+    return (
+        b"event: "
+        + str(event["type"]).encode("utf-8", "replace")
+        + b"\ndata: "
+        + encode_wire(event)
+        + b"\n\n"
+    )

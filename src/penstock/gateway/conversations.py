@@ -3,9 +3,10 @@
     conversations = Conversations(settings)
     answer = await conversations.carry_out(order)
 
-Each is a session in the store with its live context. Messages decide which conversation a request belongs to, by their
-chained digests and only among those of its owner. The log keeps the bytes that came; what is sent has no cache marks of
-older requests. What reads, counts and writes runs in threads, one order of a conversation after the other.
+Each conversation is a session in the store with its live context. The messages of a request decide which conversation it
+belongs to, by their chained digests and only among the conversations of its owner. The log keeps the bytes that came; the
+messages that are sent have no cache marks of older requests. Reading, counting and writing run in threads, and orders on
+one conversation run one after the other.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from penstock.errors import (
     UnknownSession,
 )
 from penstock.gateway.attending import Attended, CompactionRecords
-from penstock.gateway.handoffs import unseal, write_sealed
+from penstock.gateway.compactor import carry_out_handoff
+from penstock.gateway.handoffs import ask_for_handoff, hand_over, unseal
 from penstock.gateway.inner_turns import keep_turns, read_turns
 from penstock.gateway.matching import is_shortened
 from penstock.gateway.orders import (
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
 
     from penstock.conversation.dialects import Dialect
     from penstock.conversation.message import Message
+    from penstock.gateway.compacting import Compactor
     from penstock.gateway.exchange import StoreMode
     from penstock.gateway.orders import Answer, Order
     from penstock.gateway.sealing import SealKeys
@@ -90,11 +93,11 @@ _T = TypeVar("_T")
 
 _THREADS = 16
 _MOST_OPEN = 2_000
-_READ_AT_ONCE = 32  # messages of a log that a request is compared with
+_READ_AT_ONCE = 32  # messages of a log, to compare with a request
 
 
 class ReadMessages(NamedTuple):
-    """Messages of a request, each read once: bytes, objects, what they say, and the digest of that."""
+    """Messages of a request, each read once: their bytes, their objects, decoded messages, and digests of their content."""
 
     raws: list[bytes]
     wires: list[Any]
@@ -102,26 +105,26 @@ class ReadMessages(NamedTuple):
     digests: list[bytes]
 
     def chain_ids(self) -> list[str]:
-        """Returns the chained ids that the first messages of a log with them have."""
+        """Returns the chained ids that these messages have as the first ones of a log."""
         found: list[str] = []
         for digest in self.digests:
             found.append(chain(found[-1] if found else "", digest))
         return found
 
     def take(self, length: int) -> ReadMessages:
-        """Returns the first so many."""
+        """Returns the first `length` messages."""
         return ReadMessages(
             self.raws[:length], self.wires[:length], self.messages[:length], self.digests[:length]
         )
 
     def drop(self, length: int) -> ReadMessages:
-        """Returns all but the first so many."""
+        """Returns all but the first `length` messages."""
         return ReadMessages(
             self.raws[length:], self.wires[length:], self.messages[length:], self.digests[length:]
         )
 
     def replace(self, place: int, other: ReadMessages) -> ReadMessages:
-        """Returns them with another message, the only one of `other`, at a place."""
+        """Returns the messages with the one at `place` replaced by the only message of `other`."""
         before, behind = self.take(place), self.drop(place + 1)
         return ReadMessages(
             [*before.raws, *other.raws, *behind.raws],
@@ -131,34 +134,38 @@ class ReadMessages(NamedTuple):
         )
 
     def prepare(self, dialect: Dialect, tokenizer: Tokenizer) -> PreparedMessages:
-        """Returns them as a log takes them."""
+        """Returns the messages prepared for a log."""
         new = describe_messages(self.raws, self.messages, self.digests, dialect, tokenizer)
         return PreparedMessages(self.raws, self.wires, new)
 
 
 class _Place(NamedTuple):
-    """The conversation that messages belong to, and the messages as its log has them."""
+    """The conversation of some messages, and the messages as its log has them."""
 
     conversation: str
     read: ReadMessages
 
 
 def read_messages(given: Sequence[bytes], dialect: Dialect) -> ReadMessages:
-    """Reads the messages of a request. Raises InputError where one of them is none."""
+    """Reads the messages of a request. Raises InputError for anything but a message."""
     raws, wires = encode_given(given, read_given(given))
     messages = decode_each(dialect, wires)
     return ReadMessages(raws, wires, messages, [content_digest(message) for message in messages])
 
 
 class Conversations:
-    """Carries out orders. One conversation is worked on by one order at a time, in the order in which they came.
+    """Carries out orders: on each conversation one at a time, in the order of their arrival.
 
-    At most about `most_bytes` are held; what was not used for the longest time goes first, and is opened anew from the
-    store when it is asked for.
+    Holds about `most_bytes` at most. The conversation that was not used for the longest time goes first; the next order
+    on it opens it again from the store.
     """
 
-    def __init__(self, settings: Settings, *, most_bytes: int | None = None) -> None:
+    def __init__(
+        self, settings: Settings, *, most_bytes: int | None = None, compactor: Compactor | None = None
+    ) -> None:
+        """Makes an empty set. Without a `compactor`, compactions run in threads of this process."""
         self._settings = settings
+        self._compactor = compactor
         megabytes = settings.gateway.memory_mb / settings.gateway.workers
         self._most_bytes = int(megabytes * 1_000_000) if most_bytes is None else most_bytes
         self._open: OrderedDict[str, Attended] = OrderedDict()
@@ -173,7 +180,7 @@ class Conversations:
         return len(self._open)
 
     async def warm_up(self) -> None:
-        """Loads what the first order would wait for: tables, rules, the engine, and the store."""
+        """Loads everything that the first order would wait for: tables, rules, the engine, and the store."""
         said = "line 17 of src/main.py: timeout_seconds = 30\n" * 40
         talk = [
             {"role": ("user", "assistant")[turn % 2], "content": f"step {turn}: {said}"} for turn in range(12)
@@ -190,13 +197,14 @@ class Conversations:
         opened = await self.carry_out(order)
         if isinstance(opened, OpenedConversation):
             name = opened.conversation
-            await self.carry_out(
-                Fit(conversation=name, length=len(talk), messages=(), outside=None, target_tokens=3_000)
-            )
+            if self._compactor is None:
+                await self.carry_out(
+                    Fit(conversation=name, length=len(talk), messages=(), outside=None, target_tokens=3_000)
+                )
             await self.carry_out(Forget(conversation=name))
 
     async def carry_out(self, order: Order) -> Answer:
-        """Returns the answer to an order. Raises nothing that a conversation or a store can bring about."""
+        """Returns the answer to an order. Never raises an error that a conversation or a store can cause."""
         try:
             if isinstance(order, Append):
                 (answer,) = await self.append_together([order])
@@ -230,21 +238,23 @@ class Conversations:
                         return await self._take_usage(found, order)
                     case Recover():
                         return await self._recover(found, order)
-                    case Write() | LookUp() | KeepInner():
+                    case Write():
+                        return await self._write(found, order)
+                    case LookUp() | KeepInner():
                         return await self._in_thread(self._serve, found, order)
                     case Forget():
                         await self._drop(order.conversation)
-            except (StoreConflict, UnknownSession):  # another process has written to it, or deleted it
+            except (StoreConflict, UnknownSession):  # another process has written to or deleted it
                 await self._drop(order.conversation)
             finally:
                 await self._make_room(order.conversation)
         return NotOpen()
 
     async def append_together(self, orders: Sequence[Append]) -> list[Answer | Exception]:
-        """Returns the answers to orders to log, each on another conversation: in one thread, and in one transaction.
+        """Carries out orders to log, each on another conversation, in one thread and one transaction; returns the answers.
 
-        With many conversations at work, most of what an order would cost by itself is waking a thread and waiting for
-        the disk. An exception among the answers is a fault of ours, with that order alone.
+        With many busy conversations, an order by itself would mostly cost waking a thread and waiting for the disk. An
+        exception among the answers is a fault of ours that concerns only that order.
         """
         answers: list[Answer | Exception] = [NotOpen()] * len(orders)
         with ExitStack() as places:
@@ -257,7 +267,7 @@ class Conversations:
                     place = found.line.join()
                     places.callback(place.leave)
                     joined.append((at, found, order, place))
-            # No order that comes from here on gets in front of any of these, however long one of them waits.
+            # No later order may overtake any of these, however long one of them waits.
             held: list[tuple[int, Attended, Append]] = []
             for at, found, order, place in joined:
                 await place.wait()
@@ -275,7 +285,7 @@ class Conversations:
         return answers
 
     async def _answer_released(self, order: Order) -> NotOpen:
-        """Answers an order on a conversation that is not open any more. Usage is booked: the provider has billed it."""
+        """Answers an order on a conversation that is no longer open. Books its usage, since the provider has billed it."""
         used = order.used if isinstance(order, Append) else order
         if isinstance(used, TakeUsage):
             await self._in_thread(self._book, used)
@@ -286,7 +296,7 @@ class Conversations:
         try:
             row = store.tip(used.conversation)
             store.book_all([price_request(row.id, usage, row.model, at=now) for usage in used.usages])
-        except UnknownSession:  # deleted, or never kept
+        except UnknownSession:  # deleted, or never stored
             return
         except StoreError as error:
             log.warning("usage of a conversation cannot be booked: %s", error)
@@ -296,8 +306,10 @@ class Conversations:
     ) -> Answer | Exception:
         if isinstance(logged, StoreConflict | UnknownSession):  # as above
             await self._drop(order.conversation)
-        elif isinstance(logged, Appended) and order.used is not None:
-            found.context.prepare()
+        elif isinstance(logged, Appended):
+            self._expect_compaction(found, logged.standing)
+            if order.used is not None:
+                found.context.prepare()
         await self._make_room(order.conversation)
         if isinstance(logged, StoreConflict | UnknownSession):
             return NotOpen()
@@ -311,7 +323,7 @@ class Conversations:
         ids = await self._in_thread(read.chain_ids)
         if not order.logs:
             return await self._look(order, read, ids)
-        # Two requests that begin one conversation at once must not begin two.
+        # Two simultaneous requests that begin one conversation must not begin two.
         key = order.owner, ids[_find_beginning(read.messages)] if ids else ""
         lock = self._opening.get(key) or self._opening.setdefault(key, asyncio.Lock())
         async with lock:
@@ -344,17 +356,27 @@ class Conversations:
                 await self._drop(found.id)
                 raise
         await self._make_room(found.id)
+        standing = found.report()
+        self._expect_compaction(found, standing)
         return OpenedConversation(
             conversation=found.id,
             digests=b"".join(read.digests),
             prefix=found.prefix,
-            standing=found.report(),
+            standing=standing,
             inner=await self._in_thread(read_turns, found.session.store, found.id),
             first_sent=first_sent,
         )
 
+    def _expect_compaction(self, found: Attended, standing: ViewStanding) -> None:
+        """Starts the process that compacts, once the conversation fills half of what a request may take."""
+        compactor = self._compactor
+        if compactor is None or compactor.pid is not None or 2 * standing.tokens < standing.ask_from_tokens:
+            return
+        if found.context.engine.hosting.describe is not None:
+            compactor.start_soon()
+
     def _find_place(self, order: Open, read: ReadMessages, ids: Sequence[str]) -> _Place:
-        """Returns the conversation that these messages belong to, which may be a new one."""
+        """Returns the conversation that these messages belong to; a new one if there is none."""
         store = self._store(order.store).for_owner(order.owner)
         found = store.find_known_prefix(ids)
         row = None if found is None else store.session(found[0])
@@ -371,14 +393,14 @@ class Conversations:
         name = session.row.conversation
         origin = find_origin(store, read.raws) if order.store == "full" else None
         if origin is None and order.continues:
-            with suppress(UnknownSession):  # of another owner, or deleted
+            with suppress(UnknownSession):  # another owner's, or deleted
                 origin = HandoverOrigin(store.session(order.continues).conversation, 0, 0)
         if origin is not None and origin.conversation != name:
             keep_origin(store, name, origin)
         return _Place(name, read)
 
     def _branch(self, store: Store, session_id: str, read: ReadMessages, ids: Sequence[str]) -> str:
-        """Returns a conversation that goes its own way behind these messages of another: one that has not gone on yet, or new."""
+        """Returns a branch of another conversation after these messages: one that has not grown yet, or a new one."""
         length = len(ids)
         row = store.tip(session_id)
         for child in store.list_children(session_id):
@@ -395,15 +417,17 @@ class Conversations:
         return branch
 
     def _attend(self, order: Open, conversation: str, read: ReadMessages) -> Attended:
-        """Returns the conversation with its live context, as the store has it."""
+        """Opens the conversation with its live context, as it is in the store."""
         store = self._store(order.store).for_owner(order.owner)
         session = Session.resume(store, conversation, self._settings)
         session.endpoint = order.endpoint
-        return Attended(session, order, digests=read.digests[: len(session)], raws=read.raws[: len(session)])
+        found = Attended(session, order, digests=read.digests[: len(session)], raws=read.raws[: len(session)])
+        found.context.drafter = self._compactor
+        return found
 
     @staticmethod
     def _log(found: Attended, order: Open, read: ReadMessages) -> None:
-        """Logs those of the messages that the conversation does not have yet."""
+        """Logs the messages that the conversation does not have yet."""
         found.require_standing(read)
         found.move(order.endpoint)
         found.use(order.outside)
@@ -411,7 +435,7 @@ class Conversations:
         found.expect_request()
 
     async def _look(self, order: Open, read: ReadMessages, ids: Sequence[str]) -> Answer:
-        """Returns the view of a request that is only counted, and nothing of its size; nothing is written."""
+        """Returns the view for a request that is only counted, without its size; writes nothing."""
         place = await self._in_thread(self._find_whole, order, read, ids)
         prefix = ViewPrefix()
         if place is not None:
@@ -423,7 +447,7 @@ class Conversations:
         return OpenedConversation(conversation="", digests=digests, prefix=prefix, standing=ViewStanding())
 
     def _find_whole(self, order: Open, read: ReadMessages, ids: Sequence[str]) -> _Place | None:
-        """Returns the conversation whose whole log these messages begin with."""
+        """Returns the conversation whose whole log is the beginning of these messages."""
         store = self._store(order.store).for_owner(order.owner)
         found = store.find_known_prefix(ids)
         row = None if found is None else store.session(found[0])
@@ -432,7 +456,7 @@ class Conversations:
         logged = _find_logged(store, row, read, found[1])
         return None if logged is None else _Place(row.conversation, logged)
 
-    # Orders on an open conversation, whose turn it is.
+    # Orders on an open conversation, whose turn has come.
 
     async def _fit(self, found: Attended, order: Fit) -> Answer:
         digests = await self._in_thread(self._log_behind, found, order)
@@ -449,7 +473,7 @@ class Conversations:
 
     @staticmethod
     def _log_behind(found: Attended, order: Fit) -> bytes:
-        """Logs messages behind the first `length`, where they are not there yet. Raises StoreConflict where others are."""
+        """Logs messages after the first `length`, unless they are there. Raises StoreConflict if the log has others."""
         read, new = _read_behind(found, order)
         found.use(order.outside)
         found.log(new)
@@ -476,10 +500,20 @@ class Conversations:
             max_output_tokens=cap,
         )
 
-    def _serve(self, found: Attended, order: Write | LookUp | KeepInner) -> Answer:
-        """Carries out an order that changes nothing of the view."""
-        if isinstance(order, Write):
-            return write_sealed(found, order, self._seal_keys())
+    async def _write(self, found: Attended, order: Write) -> Answer:
+        asked = await self._in_thread(ask_for_handoff, found, order)
+        if self._compactor is None:
+            written = await self._in_thread(carry_out_handoff, asked.order)
+        else:
+            written = await self._compactor.write(asked.order)
+        return await self._in_thread(self._hand_over, found, order, asked.length, written)
+
+    def _hand_over(self, found: Attended, order: Write, length: int, written: str) -> Answer:
+        return hand_over(found, order, length, written, self._seal_keys())
+
+    @staticmethod
+    def _serve(found: Attended, order: LookUp | KeepInner) -> Answer:
+        """Carries out an order that does not change the view."""
         if isinstance(order, LookUp):
             return LookedUp(_look_up(found, order))
         keep_turns(found.session.store, found.id, order.turns)
@@ -493,14 +527,14 @@ class Conversations:
     # Holding and letting go.
 
     async def _make_room(self, conversation: str) -> None:
-        """Lets go of what was not used for the longest time, now that this one may have grown."""
+        """Releases the conversations that were not used for the longest time, now that this one may have grown."""
         found = self._open.get(conversation)
         if found is not None:
             self._held_bytes += found.size - self._sizes.get(conversation, 0)
             self._sizes[conversation] = found.size
         if self._held_bytes <= self._most_bytes and len(self._open) <= _MOST_OPEN:
             return
-        for name, held in list(self._open.items())[:-1]:  # never the one that is in use
+        for name, held in list(self._open.items())[:-1]:  # never the present one
             if self._held_bytes <= self._most_bytes and len(self._open) <= _MOST_OPEN:
                 return
             if not held.line.busy:
@@ -528,24 +562,26 @@ class Conversations:
         return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
 
     async def flush(self) -> None:
-        """Writes what waits to be written: call it every moment."""
+        """Writes everything that waits to be written. Call it often."""
         for store in self._stores.values():
             await self._in_thread(store.flush)
 
     async def aclose(self) -> None:
-        """Ends what is being prepared, writes what waits, and closes the stores."""
+        """Stops preparations, writes everything that waits, and closes the stores."""
         for found in self._open.values():
             await found.aclose()
         self._open.clear()
+        if self._compactor is not None:
+            await self._compactor.aclose()
         self._threads.shutdown()
         for store in self._stores.values():
             store.close()
 
 
 def _read_behind(found: Attended, order: Append | Fit) -> tuple[ReadMessages, ReadMessages]:
-    """Returns the messages that stand behind the first `length`, and those of them that are not logged yet.
+    """Returns the messages after the first `length`, and those of them that are not logged yet.
 
-    Raises StoreConflict where the log has others there.
+    Raises StoreConflict if the log has others in their place.
     """
     read = read_messages(order.messages, found.dialect)
     there = found.digests[order.length :]
@@ -555,7 +591,7 @@ def _read_behind(found: Attended, order: Append | Fit) -> tuple[ReadMessages, Re
 
 
 class _Logging(NamedTuple):
-    """Messages that are about to be logged: all that an order brought, and the new ones, read and prepared."""
+    """Messages that are about to be logged: all messages of an order, and the new ones, read and prepared."""
 
     found: Attended
     read: ReadMessages
@@ -564,9 +600,9 @@ class _Logging(NamedTuple):
 
 
 def _log_together(orders: Sequence[tuple[Attended, Append]]) -> list[Appended | Exception]:
-    """Logs what is new of conversations in one transaction, and books that their requests go on as they are.
+    """Logs the new messages of several conversations in one transaction, and books that their requests go out unchanged.
 
-    Returns for each how it stands, or why it failed.
+    Returns for each its new state, or the reason why it failed.
     """
     begun = [_try(_begin_log, found, order) for found, order in orders]
     for one in begun:
@@ -605,7 +641,7 @@ def _explain(error: PenstockError) -> Failed:
 
 
 def _look_up(found: Attended, order: LookUp) -> tuple[str, ...]:
-    """Returns what calls of recall tools give, each within a share of the window."""
+    """Returns the results of calls of recall tools, each within a share of the window."""
     tokens = limit_answer(found.context.engine.context_length)
     return tuple(
         found.session.handle_tool_call(name, arguments, tokens=tokens) for name, arguments in order.calls
@@ -613,10 +649,10 @@ def _look_up(found: Attended, order: LookUp) -> tuple[str, ...]:
 
 
 def _find_logged(store: Store, row: SessionRow, read: ReadMessages, length: int) -> ReadMessages | None:
-    """Returns the messages as the log has them, where they begin with all of it; None where they do not.
+    """Returns the messages as the log has them, if they begin with the whole log; None if they do not.
 
-    The first `length` are the same. Behind, the log may have more words of a message than the client sends now: it has
-    shortened that since it was answered.
+    The first `length` are the same. After those, the log may have a longer text of a message than the client sends now,
+    because the client has shortened it since.
     """
     dialect = dialect_named(row.dialect)
     while entries := store.read_from(row.id, length, _READ_AT_ONCE):
@@ -634,7 +670,7 @@ def _find_logged(store: Store, row: SessionRow, read: ReadMessages, length: int)
 
 
 def _list_first_sent(found: Attended, came: ReadMessages) -> dict[int, bytes]:
-    """Returns the messages behind the compacted ones that the log has in another spelling than they came in now."""
+    """Returns the messages after the compacted ones that the log has in other bytes than this request."""
     covers, dialect = found.prefix.covers, found.dialect.name
     entries = found.session.store.read_from(found.session.id, covers, max(0, len(found.digests) - covers))
     logged = ((entry.position, strip_marks(entry.raw, dialect)) for entry in entries)
@@ -646,7 +682,7 @@ def _list_first_sent(found: Attended, came: ReadMessages) -> dict[int, bytes]:
 
 
 def _says_the_same(store: Store, row: SessionRow, read: ReadMessages, length: int) -> bool:
-    """Returns True where a request parts from a log with the same message, shortened or with more behind it."""
+    """Returns True if the message at which a request departs from a log is the logged one, shortened or extended."""
     entries = store.read_from(row.id, length, 1)
     if not entries or length >= len(read.messages):
         return False
@@ -655,7 +691,7 @@ def _says_the_same(store: Store, row: SessionRow, read: ReadMessages, length: in
 
 
 def _find_beginning(messages: Sequence[Message]) -> int:
-    """Returns the place of the first thing that a person said, else of the last message: before it, many begin alike."""
+    """Returns the place of the first words of a person, or else of the last message. Many conversations are alike before it."""
     return next(
         (at for at, message in enumerate(messages) if message.role is Role.USER), max(0, len(messages) - 1)
     )

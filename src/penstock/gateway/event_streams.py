@@ -12,6 +12,7 @@ that is not understood goes on as it came.
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
@@ -27,11 +28,17 @@ if TYPE_CHECKING:
     from penstock.errors import ErrorClass
     from penstock.gateway.exchange import WireDialect
 
-__all__ = ["ItemInserter", "find_last_event", "hold_opening", "is_stream"]
+__all__ = ["ItemInserter", "find_last_event", "hold_error", "hold_opening", "is_stream", "read_whole"]
 
 _HOLD_SECONDS: Final = 10.0
 _HOLD_BYTES: Final = 1 << 20
+_HOLD_EVENTS: Final = 100
 _GAPS: Final = (b"\n\n", b"\r\n\r\n")  # between two events
+_GAP: Final = re.compile(b"|".join(_GAPS))
+_LONGEST_GAP: Final = max(map(len, _GAPS))
+_MOST_EVENT_BYTES: Final = 32 << 20
+_ERROR_START: Final = re.compile(rb'\s*\{\s*"(?:error"|type"\s*:\s*"error")')
+_ERROR_CHARS: Final = 40  # by then an answer that is an error has said so
 _OPENINGS: Final = ("response.created", "response.in_progress", "response.queued")  # they say nothing yet
 _ENDS: Final = ("response.completed", "response.incomplete")
 
@@ -41,22 +48,65 @@ def is_stream(answer: aiohttp.ClientResponse) -> bool:
     return answer.headers.get("content-type", "").startswith("text/event-stream")
 
 
+async def read_whole(answer: aiohttp.ClientResponse, most_bytes: int, held: bytes = b"") -> bytes:
+    """Returns the body of an answer behind `held`; of one that is larger than `most_bytes`, a beginning that is, too."""
+    pieces, size = [held], len(held)
+    while size <= most_bytes and (chunk := await answer.content.readany()):
+        pieces.append(chunk)
+        size += len(chunk)
+    return b"".join(pieces)
+
+
+async def hold_error(answer: aiohttp.ClientResponse) -> tuple[bytes, ErrorClass | None]:
+    """Returns the first bytes of an answer in one piece, or all of it if it is an error, and the refusal where it is one.
+
+    Relays of others' models answer so, under a status that says that all is well; some send spaces before, to keep the
+    connection alive.
+    """
+    held = b""
+    try:
+        held = answer.content.read_nowait()  # mostly it has come with the head
+        if _is_no_error(held):
+            return held, None
+        async with asyncio.timeout(_HOLD_SECONDS):
+            while len(held) < _HOLD_BYTES and (chunk := await answer.content.readany()):
+                held += chunk
+                if _is_no_error(held):
+                    return held, None
+    except TimeoutError:
+        return held, None
+    except (aiohttp.ClientPayloadError, aiohttp.ClientOSError):
+        return held, None  # the next read meets it again
+    if not _ERROR_START.match(held):
+        return held, None
+    failure = classify_error(200, held)
+    return held, failure if failure.kind in SIZE_KINDS else None
+
+
+def _is_no_error(held: bytes) -> bool:
+    """Returns True once the first bytes of an answer tell that it is no error."""
+    said = held.lstrip()
+    is_told = len(said) >= _ERROR_CHARS or (said and not said.startswith(b"{"))
+    return bool(is_told) and not _ERROR_START.match(said)
+
+
 async def hold_opening(answer: aiohttp.ClientResponse, dialect: str) -> tuple[bytes, ErrorClass | None]:
     """Returns the first events of a stream, read until one says something, and the refusal where it is one.
 
     An overflow may come as an event in a stream that began well, and then it can still be answered with a smaller request.
     """
     held = b""
-    looked_at = 0
+    looked_at = events = 0
     try:
         async with asyncio.timeout(_HOLD_SECONDS):
-            while len(held) < _HOLD_BYTES:
+            while len(held) < _HOLD_BYTES and events < _HOLD_EVENTS:
                 chunk = await answer.content.readany()
                 if not chunk:
                     break
                 held += chunk
-                while (end := _end_of_event(held, looked_at)) > 0:
+                while events < _HOLD_EVENTS and (end := _end_of_event(held, looked_at)):
                     event, looked_at = held[looked_at:end], end
+                    events += 1
                     if _is_preamble(event, dialect):
                         continue
                     return held, _read_stream_refusal(event, dialect)
@@ -67,10 +117,10 @@ async def hold_opening(answer: aiohttp.ClientResponse, dialect: str) -> tuple[by
     return held, None
 
 
-def _end_of_event(held: bytes, start: int = 0) -> int:
-    """Returns where the event that begins at `start` ends, or 0 where it is not complete."""
-    ends = [found + len(gap) for gap in _GAPS if (found := held.find(gap, start)) >= 0]
-    return min(ends, default=0)
+def _end_of_event(held: bytes | bytearray, start: int) -> int:
+    """Returns where the first event ends that ends behind `start`, or 0 where none is complete."""
+    gap = _GAP.search(held, start)
+    return gap.end() if gap is not None else 0
 
 
 def _is_preamble(event: bytes, dialect: str) -> bool:
@@ -106,7 +156,8 @@ class ItemInserter:
     def __init__(self, item: Mapping[str, Any], dialect: WireDialect) -> None:
         self._item = item
         self._responses = dialect == "responses"
-        self._held = b""
+        self._held = bytearray()
+        self._gave_up = False
         self._inserted = False
         self._number = 0
 
@@ -122,17 +173,26 @@ class ItemInserter:
         return encode_wire({**answer, name: [self._item, *answer[name]]})
 
     def feed(self, chunk: bytes) -> bytes:
-        """Returns those events of a stream that are complete now."""
-        self._held += chunk
+        """Returns those events of a stream that are complete now; all that has come where one of them does not end."""
+        if self._gave_up:
+            return chunk
+        held, done = self._held, 0
+        look_from = max(0, len(held) - _LONGEST_GAP)  # what was held before has no whole gap
+        held += chunk
         out: list[bytes] = []
-        while end := _end_of_event(self._held):
-            event, self._held = self._held[:end], self._held[end:]
-            out.append(self._pass(event))
+        while end := _end_of_event(held, look_from):
+            out.append(self._pass(bytes(held[done:end])))
+            done = look_from = end
+        del held[:done]
+        if len(held) > _MOST_EVENT_BYTES:
+            self._gave_up = True
+            out.append(self.end())
         return b"".join(out)
 
     def end(self) -> bytes:
-        """Returns what is left when the stream has ended."""
-        left, self._held = self._held, b""
+        """Returns the rest when the stream has ended."""
+        left = bytes(self._held)
+        self._held.clear()
         return left
 
     def _pass(self, raw: bytes) -> bytes:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ConversationFitter"]
 
+_NOTICE_CHARS = 500
+
 
 class ConversationFitter:
     """A `Fitter` over worker processes. One for a process; it belongs to the event loop.
@@ -116,20 +118,25 @@ class ConversationFitter:
     async def _fit_request(self, request: ReadRequest, match: Match | None) -> Outgoing:
         tracker = self._tracker
         known = await tracker.find(request, match)
-        compacted = False
+        compacted, notice = False, ""
         for _ in range(2):
             known = known or await tracker.open(request)
             if not tracker.must_ask(request, known):
                 tracker.log_beside(request, known)
                 break
             if (asked := await tracker.ask(request, known)) is not None:
-                compacted = asked.compacted
+                compacted, notice = asked.compacted, asked.notice
                 break
             known = None  # its worker was started again: open it anew, once
         if known is None:
             raise LostConversation("its worker ended twice")
         tracker.take_request(request, known)
-        return self._send(request, known, compacted=compacted)
+        outgoing = self._send(request, known, compacted=compacted)
+        if not notice:
+            return outgoing
+        return msgspec.structs.replace(
+            outgoing, headers={**outgoing.headers, "x-penstock-notice": _as_header(notice)}
+        )
 
     async def _fit_for_count(self, request: ReadRequest, match: Match | None) -> Outgoing:
         """Returns a request that is only counted with the view that would be sent; nothing of it is logged."""
@@ -172,6 +179,10 @@ class ConversationFitter:
         if failure.kind is not ErrorKind.OUTPUT_CAP_TOO_LARGE:
             self._refused[known.id] = (ticket.digest, failure)
         try:
+            if len(request.seen) < known.length:
+                # An earlier request: a compaction of the conversation may cover more than it has.
+                known = await self._tracker.open(request)
+                ticket = msgspec.structs.replace(ticket, known=known)
             answer = await self._tracker.recover(ticket, failure, outgoing.attempt)
         except PenstockError as error:
             log.warning("a refused request could not be made smaller: %s", error)
@@ -186,7 +197,7 @@ class ConversationFitter:
         return again
 
     def settle(self, outgoing: Outgoing, report: AnswerReport) -> Awaitable[None] | None:
-        """Takes in what became of the request; returns what to wait for until its messages are durable, None if they are."""
+        """Records the outcome of the request; returns what to await until its messages are durable, None if they are."""
         ticket = outgoing.ticket
         if not isinstance(ticket, Ticket):
             return None
@@ -204,6 +215,11 @@ class ConversationFitter:
         """Waits for what was ordered, and ends the workers."""
         await self.finish_beside()
         await self._workers.aclose()
+
+
+def _as_header(notice: str) -> str:
+    """Returns a notice as a header can say it."""
+    return "".join(char if " " <= char <= "~" else "?" for char in notice)[:_NOTICE_CHARS]
 
 
 def _send_originals(outgoing: Outgoing, ticket: Ticket) -> Outgoing:

@@ -8,14 +8,14 @@ that compacts by a call of its own, and keeps the text: that is signed in its ma
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from penstock.conversation.message import Text, ToolCall, ToolResult
 from penstock.conversation.wire import json_text, parse_json
-from penstock.engine.handoff import handoff
 from penstock.errors import UnknownSession
+from penstock.gateway.compactor import HandoffOrder
 from penstock.gateway.orders import Unsealed, WrittenHandoff
 from penstock.gateway.sealing import READ_SEALED, Sealed, digest_token, name_conversation, open_seal, seal
 from penstock.sessions.handovers import (
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.gateway.sealing import SealKeys
     from penstock.stores.store import Store
 
-__all__ = ["read_originals", "unseal", "write_sealed"]
+__all__ = ["AskedHandoff", "ask_for_handoff", "hand_over", "read_originals", "unseal"]
 
 _KEPT = "sealed"  # the notes with the handoffs that clients carry, by conversation and digest
 _MOST_BYTES = 4_000_000  # of earlier messages that are read once more; beyond, their handoff stands for them
@@ -43,25 +43,42 @@ _NOTHING = "Nothing was said or done before this."
 _TELLING_CHARS = 60  # of a text by which it is found in a client's own account
 
 
-def write_sealed(found: Attended, order: Write, keys: SealKeys) -> WrittenHandoff:
-    """Writes a conversation as one handoff, sealed for its owner or signed for its client. Raises PenstockError."""
+class AskedHandoff(NamedTuple):
+    """A handoff that is to be written, and the number of messages that it stands for."""
+
+    order: HandoffOrder
+    length: int
+
+
+def ask_for_handoff(found: Attended, order: Write) -> AskedHandoff:
+    """Returns what is to be written for an order. Reads the log."""
     session = found.session
-    store, name, kept = session.store, found.id, found.mode == "full"
-    if order.follows is not None and order.follows.conversation and kept:
+    store, name = session.store, found.id
+    if order.follows is not None and order.follows.conversation and found.mode == "full":
         origin = HandoverOrigin(order.follows.conversation, order.follows.length, order.behind)
         keep_origin(store, name, origin)
     length = _find_length(found, order)
     messages = read_originals(store, name, length, _MOST_BYTES)
     if messages is None:
         messages = [entry.raw for entry in store.read_from(session.id, 0, length)]
-    written = handoff(
-        [parse_json(raw) for raw in messages],
+    asked = HandoffOrder(
+        messages=tuple(messages),
+        dialect=session.row.dialect,
         tokens=order.target_tokens or found.find_handoff_size(),
+        settings=session.settings,
         model=session.row.model or None,
         focus=order.focus,
-        dialect=session.row.dialect,
-        settings=session.settings,
     )
+    return AskedHandoff(asked, length)
+
+
+def hand_over(found: Attended, order: Write, length: int, written: str, keys: SealKeys) -> WrittenHandoff:
+    """Returns a handoff of so many messages as its client gets it: sealed for its owner, or signed for the client that keeps it.
+
+    Raises PenstockError.
+    """
+    session = found.session
+    store, name, kept = session.store, found.id, found.mode == "full"
     text, token = written or _NOTHING, ""
     if not order.client:
         sealed = Sealed(text=text, conversation=name if kept else "", length=length if kept else 0)

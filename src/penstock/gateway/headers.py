@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Final
 from multidict import CIMultiDict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from multidict import MultiMapping
 
-__all__ = ["CREDENTIALS", "OWN", "REQUEST_ID", "copy_answer_headers", "copy_request_headers"]
+__all__ = [
+    "CREDENTIALS",
+    "LONGEST_LINE_BYTES",
+    "OWN",
+    "REQUEST_ID",
+    "copy_answer_headers",
+    "copy_request_headers",
+]
 
 _HOP_BY_HOP: Final = frozenset(
     {
@@ -29,14 +36,16 @@ _NOT_RETURNED: Final = _HOP_BY_HOP | {"content-length"}
 CREDENTIALS: Final = frozenset({"authorization", "x-api-key", "api-key"})
 _PACKING: Final = frozenset({"accept-encoding", "content-encoding"})
 OWN: Final = "x-penstock-"
+LONGEST_LINE_BYTES: Final = 32 << 10  # of a head: a header, or the line of the request
 REQUEST_ID: Final = f"{OWN}request-id"  # names the request in our log
 
 
-def _copy(headers: Mapping[str, str], without: frozenset[str]) -> CIMultiDict[str]:
+def _copy(headers: MultiMapping[str], without: frozenset[str]) -> CIMultiDict[str]:
     """Returns the headers that concern both ends: without those for one connection, and those that are ours."""
     copy = CIMultiDict(headers)
-    for name in headers.get("connection", "").split(",") if "connection" in headers else ():
-        copy.popall(name.strip(), None)
+    for names in headers.getall("connection", ()):
+        for name in names.split(","):
+            copy.popall(name.strip(), None)
     for name in without:
         if name in copy:
             del copy[name]
@@ -46,7 +55,7 @@ def _copy(headers: Mapping[str, str], without: frozenset[str]) -> CIMultiDict[st
 
 
 def copy_request_headers(
-    headers: Mapping[str, str], *, credential: bool, reads_answer: bool
+    headers: MultiMapping[str], *, credential: bool, reads_answer: bool
 ) -> CIMultiDict[str]:
     """Returns the headers of a request that go upstream.
 
@@ -59,6 +68,6 @@ def copy_request_headers(
     return copy
 
 
-def copy_answer_headers(headers: Mapping[str, str]) -> CIMultiDict[str]:
+def copy_answer_headers(headers: MultiMapping[str]) -> CIMultiDict[str]:
     """Returns the headers of an answer that go to the caller."""
     return _copy(headers, _NOT_RETURNED)

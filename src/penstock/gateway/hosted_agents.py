@@ -64,12 +64,12 @@ What stands in this prompt outranks it."""
 
 
 class HostedProfile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a conversation was opened: the app's own system prompt, and the user of the app whose memory it has."""
+    """The particulars with which a conversation was opened: the app's system prompt, and the user whose memory it has."""
 
     system: str = ""
     user: str = ""
     request: str = ""
-    """A digest of the request, where it had an idempotency key."""
+    """A digest of the request, if it had an idempotency key."""
 
 
 _READ_PROFILE: Final = msgspec.json.Decoder(HostedProfile).decode

@@ -1,4 +1,4 @@
-"""What requests to hosted conversations hold, and the OpenAPI description of their API."""
+"""The bodies of requests to hosted conversations, and the OpenAPI description of their API."""
 
 from __future__ import annotations
 

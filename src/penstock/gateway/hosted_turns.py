@@ -121,8 +121,7 @@ class HostedTurns:
                     reply = await self._converse(said, hosted, report, turn)
                 if not turn.closed:
                     hosted.standing = await turn.end(_settle(delivery, reply))
-            except BaseException:
-                # Whatever is in memory may not be what is in the store.
+            except BaseException:  # whatever it is, what is in memory may not be what is in the store
                 await self._agents.drop(said.caller.owner, row.conversation)
                 raise
             finally:
@@ -140,7 +139,7 @@ class HostedTurns:
             try:
                 done = await work(hosted.agent)
                 hosted.standing = await turn.end()
-            except BaseException:
+            except BaseException:  # as above
                 await self._agents.drop(caller.owner, row.conversation)
                 raise
             return done
@@ -178,7 +177,7 @@ class HostedTurns:
         agent = hosted.agent
 
         def hear_more() -> None:
-            for queued in turn.store.queued(agent.session.id):
+            for queued in turn.store.queued_messages(agent.session.id):
                 agent.hear(parse_json(queued.raw)["text"], queued_upto=queued.key)
 
         if self._settings.while_busy == "steer":
@@ -213,11 +212,10 @@ class HostedTurns:
         try:
             async with asyncio.timeout(self._settings.turn_wait_seconds):
                 await lock.acquire()
-                try:
+                with contextlib.ExitStack() as undo:
+                    undo.callback(lock.release)
                     await turn.open(delivery)
-                except BaseException:
-                    lock.release()
-                    raise
+                    undo.pop_all()
         except TimeoutError:
             raise HostedError(
                 409,

@@ -1,4 +1,4 @@
-"""How `penstock wrap` uses a gateway that runs already: finds it, makes sure that it is one, and has its own requests counted.
+"""Lets `penstock wrap` use a gateway that is running already: finds it, verifies it, and has its own requests counted.
 
     address = find_gateway(settings, upstreams, dialects, secret, version)   # asked by `penstock wrap`
     proof = prove(secret, nonce, place, terms)                               # answered by a gateway, at `/join`

@@ -1,4 +1,4 @@
-"""The gateway's own keys, who a caller is, and what a caller without a key is known by.
+"""The gateway's own keys, and the identity of callers with and without one.
 
 A key is `pk-ID-SECRET`. The id is public: lists and logs name a key by it. Of the secret, which has 256 random bits, the
 store has a digest and nothing else; it is compared in constant time. Without keys a caller is known by a digest of its own
@@ -231,9 +231,8 @@ class KeyRing:
         self._retention_days = retention_days
         self.secret = read_store_secret(store)
         self._keys: dict[str, tuple[GatewayKey, bytes]] = {}
-        self._owners: dict[
-            str, str
-        ] = {}  # by credential, for those that were seen last: in this memory alone
+        self._owners: dict[str, str] = {}
+        """By credential, for those that were seen last: in this memory alone."""
         self._changed: bytes | None = None
         self._last_used: dict[str, float] = {}
         self._lock = threading.Lock()  # of the figures: requests add to them while a thread writes them down
@@ -245,7 +244,7 @@ class KeyRing:
         self.flush(time.time())
 
     def authorise(self, headers: Mapping[str, str], now: float | None = None) -> Caller | Refusal:
-        """Returns who calls, by the headers of a request, or why the call is refused."""
+        """Returns the caller, by the headers of a request, or the reason why it is refused."""
         now = time.time() if now is None else now
         named, presented = _read_credentials(headers)
         own = named or next((text for text in presented if _OWN.match(text)), "")
@@ -283,7 +282,7 @@ class KeyRing:
         return key if same and key is not None and key.works_at(now) else None
 
     def _name_owner(self, credentials: Sequence[str]) -> str:
-        """Returns what a caller without one of our keys is known by: 128 bits are enough that nobody meets another's."""
+        """Returns the owner's name of a caller without one of our keys: 128 bits, so that no two callers share one."""
         if not credentials:
             return "anonymous"
         known = self._owners.get(credentials[0])
@@ -310,8 +309,9 @@ class KeyRing:
             self._unsaved[owner] = self._unsaved.get(owner, 0) + tokens
 
     def _turn_day(self, now: float) -> None:
+        """Begins a new day; one that has begun goes on, unless it was a clock that has been set back since."""
         day = int(now // DAY_SECONDS)
-        if day > self._day:
+        if not self._day - 1 <= day <= self._day:
             self._day = day
             self._spent, self._unsaved = {}, {}
 
@@ -389,16 +389,21 @@ class KeyRing:
             await asyncio.shield(self._try_in_thread(self.flush))
 
     async def _repeat(self, call: Callable[[float], None], pause_seconds: float) -> None:
+        works = True
         while True:
-            await self._try_in_thread(call)
+            works = await self._try_in_thread(call, says=works)
             await asyncio.sleep(pause_seconds)
 
-    async def _try_in_thread(self, call: Callable[[float], None]) -> None:
-        """A store that is away for a while takes nobody's key: the next time may do."""
+    async def _try_in_thread(self, call: Callable[[float], None], *, says: bool = True) -> bool:
+        """Returns True if the call succeeded. A store that is away for a while takes no key away: the next call may succeed."""
         try:
             await asyncio.to_thread(call, time.time())
-        except StoreError as error:
-            log.warning("the gateway's keys could not be refreshed: %s", error)
+        except Exception as error:  # noqa: BLE001 - whatever it was: without the next call, a revoked key would go on working
+            if says:
+                why = error if isinstance(error, StoreError) else type(error).__name__
+                log.warning("the gateway's keys could not be refreshed: %s", why)
+            return False
+        return True
 
 
 def _read_credentials(headers: Mapping[str, str]) -> tuple[str, list[str]]:

@@ -1,7 +1,7 @@
-"""How much a caller may ask for: requests per minute and at the same time, tokens per day.
+"""Limits callers: requests per minute, requests at the same time, and tokens per day.
 
-What a key does not limit itself, the settings do, for each caller by itself. Everything is decided in memory: the figures
-of requests are this process's, those of tokens are shared through the store within a few seconds.
+The settings limit, for each caller, what the caller's key does not. All decisions are made in memory: counts of requests
+are this process's own, counts of tokens are shared through the store within a few seconds.
 """
 
 from __future__ import annotations

@@ -52,16 +52,18 @@ def name_request(text: str | None) -> str | None:
     return "digest:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-@lru_cache(maxsize=256)
 def name_model(model: str) -> str:
     """Returns the name of a model where it looks like one, else `other`: the field is the caller's, and may hold anything."""
-    if not model:
-        return ""
-    return model if len(model) <= _LONGEST_MODEL and _MODEL_SHAPE.fullmatch(model) else "other"
+    return _name_short_model(model) if len(model) <= _LONGEST_MODEL else "other"
+
+
+@lru_cache(maxsize=256)
+def _name_short_model(model: str) -> str:
+    return model if not model or _MODEL_SHAPE.fullmatch(model) else "other"
 
 
 def describe_request(served: ServedRequest) -> dict[str, Any]:
-    """Returns what is told of a request. What it did not have, and zeros, are left out."""
+    """Returns the line for a request. Empty fields and zeros are left out."""
     usage = served.usage
     told: dict[str, Any] = {
         "time": _format_moment(time.time()),
@@ -135,7 +137,7 @@ class RequestLog:
         self._waiting: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._ending = threading.Event()
         self.dropped = 0
-        """Lines that were lost because nobody took them."""
+        """Lines that were lost because standard error did not take them."""
         self._thread = threading.Thread(target=self._write_all, name="request log", daemon=True)
         self._thread.start()
 

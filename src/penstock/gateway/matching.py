@@ -1,16 +1,16 @@
-"""Knows the conversation of a request again, by its messages. In memory, for one process.
+"""Recognises the conversation of a request by its messages. In memory, for one process.
 
-A client sends the whole conversation each time, and spells it otherwise from time to time: a cache mark moves on, a list
+A client sends the whole conversation each time, and not always with the same bytes: a cache mark moves on, a list
 with one text becomes that text, keys change places. So a request is looked up in three ways, the cheapest first:
 
-- **by the bytes of its list**: where it begins with the list of an earlier request, byte for byte, only what follows is
-  looked at. What a list begins with is compared by one digest, at the ends of its last few messages.
+- **by the bytes of its list**: if it begins with the list of an earlier request, byte for byte, only the rest is
+  looked at. Beginnings are compared by one digest, at the ends of the last few messages.
 - **by the bytes of each message**, without cache marks, as chained digests.
 - **by content** (`conversation.identity`): a message that was never seen with these bytes is read.
 
-The digests of bytes are made with a seed that only this process knows and that differs from caller to caller, so that
-nobody finds another's conversation by them, and they are never stored. What this memory has lost, a worker finds in the
-store.
+The digests of bytes are made with a seed that only this process knows and with the caller's scope, so that no caller can
+find another's conversation by them, and they are never stored. Conversations that have left this memory are found in the
+store, by a worker.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ DIGEST_BYTES = 16
 _FOUND_BY = 32  # of the last messages: a request that leaves a conversation earlier is looked up in the store
 _MOST_ALIKE = 8  # conversations that begin alike and are looked at; the newest
 _RECENT = 6  # messages whose bytes are held: a client may spell its newest messages otherwise the next time
-_CHECKED = (
-    4  # of the last messages: at their ends the bytes of a list are compared with those of the last time
-)
+# Of the last messages: at their ends the bytes of a list are compared with those of the last time.
+_CHECKED = 4
 _HEADS = (1 << 16, 1 << 14, 1 << 12, 1 << 10)  # bytes by which conversations that begin alike are found
+_OWN_BYTES = 3_000  # what a conversation takes in this memory with no message
 _ENTRY_BYTES = 500  # what a message takes in this memory beside its text: digests and places in tables
 _MARK = b'"cache_control"'
 
@@ -80,7 +80,7 @@ class _Check(NamedTuple):
 
 
 class SeenMessages:
-    """The messages of one request: where they stand in its list, and for those that are new to us what they are known by.
+    """The messages of one request: where each stands in its list, and the digests of those that are new.
 
     The first `known` of them are, byte for byte, those of an earlier request. `raws`, `cleaned` (the same without cache
     marks) and `chains` are of the rest.
@@ -161,9 +161,7 @@ class KnownConversation:
         self.digests: list[bytes] = []  # of each message's content; shorter than `chains` while an order runs
         self.outdated: list[bytes] = []  # chains that it is no longer found by
         self.heads: list[bytes] = []  # digests of the first bytes of its list
-        self.inner: dict[
-            int, InnerTurn
-        ] = {}  # by their places: turns with rounds that the client did not see
+        self.inner: dict[int, InnerTurn] = {}  # by place: turns with rounds that the client did not see
         self._seen = _Beginning()  # all of the last list
         self._checks: list[_Check] = []
         self._held: dict[int, bytes] = {}  # first bytes of messages that came back in another spelling
@@ -179,7 +177,7 @@ class KnownConversation:
         """About how much memory it takes."""
         inner = (raw for turn in self.inner.values() for raw in turn.messages)
         texts = (self.prefix_bytes, self.prefix_bytes, *self._held.values(), *self._recent.values(), *inner)
-        return self.length * _ENTRY_BYTES + sum(map(len, texts))
+        return _OWN_BYTES + self.length * _ENTRY_BYTES + sum(map(len, texts))
 
     def take(self, seen: SeenMessages) -> None:
         """Takes the messages of a request that begins as the conversation does.
@@ -236,14 +234,14 @@ class KnownConversation:
         return None
 
     def use_prefix(self, prefix: ViewPrefix) -> None:
-        """Sends this from now on in place of the messages that it covers."""
+        """Replaces the messages that it covers with this prefix from now on."""
         self.prefix = prefix
         self.prefix_bytes = b",".join(prefix.messages)
         self._held = {place: raw for place, raw in self._held.items() if place >= prefix.covers}
         self._drop_turns()
 
     def keep_turn(self, turn: InnerTurn) -> None:
-        """Has a turn sent again with what follows it, in place of what the client saw of it."""
+        """Replays this turn in later requests, in place of the part that the client saw."""
         self.inner = {place: one for place, one in self.inner.items() if place < turn.at}
         self.inner[turn.at] = turn
         self._drop_turns()
@@ -333,7 +331,7 @@ class KnownConversations:
             seen = SeenMessages(scope, listed, beginning, raws, self._seed)
             match = Match(known, _extend(known, seen))
             if match.length == min(len(seen), known.length):
-                return seen, match
+                return seen, self._find_longer(match, seen)
             break  # it leaves this one; another may have more of it
         raws = slice_messages(listed)
         if raws is None:
@@ -342,23 +340,32 @@ class KnownConversations:
         return seen, self.find(seen)
 
     def read_anew(self, seen: SeenMessages) -> SeenMessages:
-        """Returns the messages of a request as if nothing were known of them: all with what they are known by."""
+        """Returns the messages of a request with the digests of all of them, as if none were known."""
         if not seen.known:
             return seen
         return SeenMessages(seen.scope, seen.listed, _Beginning(), list(seen.slice_all()), self._seed)
 
     def find_again(self, known: KnownConversation, seen: SeenMessages) -> Match | None:
-        """Returns what a request and a conversation have in common now that more of it is known; None where it has left."""
+        """Matches a request with a conversation anew, now that more of that is known; None if it has left this memory."""
         return Match(known, _extend(known, seen)) if self._known.get(known.id) is known else None
 
-    def find(self, seen: SeenMessages) -> Match | None:
-        """Returns the conversation that has the most of these messages as its first ones; None where none has the first."""
+    def _find_longer(self, match: Match, seen: SeenMessages) -> Match:
+        """Returns the conversation that has more of a request than one that it goes on: this may be a branch with less of it."""
+        other = self._find_by_chain(seen)
+        return match if other is None or other.length <= match.length else other
+
+    def _find_by_chain(self, seen: SeenMessages) -> Match | None:
         for place in range(len(seen.chains) - 1, -1, -1):
             known = self._by_chain.get(seen.chains[place])
             if known is not None:
                 return Match(known, _extend(known, seen, seen.known + place + 1))
-        if seen.known:
-            return None
+        return None
+
+    def find(self, seen: SeenMessages) -> Match | None:
+        """Returns the conversation that has the most of these messages as its first ones; None where none has the first."""
+        found = self._find_by_chain(seen)
+        if found is not None or seen.known:
+            return found
         # Not even its first message was seen with these bytes: a client may spell that one otherwise, too.
         first = _digest(dialect_named(seen.scope.dialect), seen.cleaned[0])
         alike = [] if first is None else self._alike.get(self._seal(seen.scope, first), [])
@@ -403,7 +410,7 @@ class KnownConversations:
             self.drop(next(iter(self._known.values())))
 
     def _list_by_heads(self, known: KnownConversation, listed: bytes) -> None:
-        """Has the conversation found by what it begins with: once when it is new, and when its list has grown past a size."""
+        """Makes the conversation findable by its first bytes: once when it is new, and again when its list has grown past a size."""
         wanted = [known.digests[0]] if known.digests else []
         wanted += [listed[:size] for size in _HEADS if len(listed) > size]
         if len(wanted) == len(known.heads):

@@ -256,7 +256,7 @@ class GatewayMetrics:
         )
         self._cut_off = page.add_counter(
             "penstock_cut_off_total",
-            "Answers that were cut off, by the side that closed the connection.",
+            "Answers that were cut off: by client, upstream or gateway.",
             "side",
         )
 

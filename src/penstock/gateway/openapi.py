@@ -47,6 +47,10 @@ _ANSWERED: Final = {
         "Whether its messages were compacted: now, by this request; before; or not.",
         {"type": "string", "enum": ["now", "before", "no"]},
     ),
+    "x-penstock-notice": (
+        "Why a compaction that was due or asked for was not made, or how it was made where nothing is kept.",
+        {"type": "string"},
+    ),
     "x-penstock-passed-through": ("Why the request was passed on unchanged.", {"type": "string"}),
 }
 _CONVERSATIONS: Final = {

@@ -7,8 +7,8 @@ It answers `/health`, `/ready`, `/metrics`, `/openapi.json`, `/join` and `/runs`
 Callers on this machine or with a key see the metrics and why the gateway is not ready; others learn that it runs, and
 whether it is ready.
 
-On the dashboard, a holder of one of the gateway's keys sees the conversations of that key. Whoever sits at this machine sees
-all of them, as long as the gateway asks nobody for keys. Others see that a gateway is here.
+On the dashboard, the holder of a key of the gateway sees the conversations of that key. A browser on this machine sees all of
+them, unless the gateway requires keys. Others only see that there is a gateway.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.gateway.callers import Caller, Refused
 from penstock.gateway.joining import NONCE, RunTallies, prove, write_terms
 from penstock.gateway.keys import KeyRing
 from penstock.gateway.limits import Limits
-from penstock.gateway.logs import RequestLog, describe_request
+from penstock.gateway.logs import RequestLog, describe_request, read_tokens
 from penstock.gateway.metrics import CONTENT_TYPE, GatewayMetrics
 from penstock.gateway.openapi import OWN_PATHS, describe_api
 from penstock.gateway.tracing import open_tracer
@@ -52,13 +52,11 @@ __all__ = ["GatewayOperations", "require_safe_address"]
 
 _CHECK_SECONDS: Final = 3.0
 _FRESH_SECONDS: Final = 1.0  # how long what a check found holds
+_BYTES_PER_TOKEN: Final = 4
+_STREAM_BYTES_PER_TOKEN: Final = 200  # of an answer: each token comes in an event
 _JSON: Final = "application/json"
-_FORWARDED: Final = (
-    "forwarded",
-    "x-forwarded-for",
-    "x-real-ip",
-    "via",
-)  # somebody else asks through this machine
+# A proxy on this machine asks for another one.
+_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 _LOCAL: Final = "local"
 
 
@@ -121,7 +119,9 @@ class GatewayOperations:
         if self._log is not None:
             written = self._log
             page.watch(
-                "penstock_log_lines_lost_total", "Log lines that nobody took.", lambda: written.dropped
+                "penstock_log_lines_lost_total",
+                "Log lines that could not be written.",
+                lambda: written.dropped,
             )
 
     def watch_workers(self, workers: Workers) -> None:
@@ -187,10 +187,9 @@ class GatewayOperations:
         """Takes in a request that has ended."""
         if (caller := served.caller) is not None:
             self._limits.release(caller.owner)
-            if served.usage is not None:
-                self._limits.spend(
-                    caller.owner, self._ring.rules_of(caller.key_id), served.usage.total_tokens
-                )
+            tokens = _estimate_tokens(served) if served.usage is None else served.usage.total_tokens
+            if tokens:
+                self._limits.spend(caller.owner, self._ring.rules_of(caller.key_id), tokens)
         self.metrics.observe(served)
         if served.run:
             self._runs.add(served.run, served)
@@ -267,7 +266,7 @@ class GatewayOperations:
 
 
 def require_safe_address(settings: Settings) -> None:
-    """Raises SettingsError for a gateway that would lend the keys of its upstreams to anybody who reaches it."""
+    """Raises SettingsError for a gateway that would lend the keys of its upstreams to everyone who can reach it."""
     gateway = settings.gateway
     lends = any(one.api_key_env for one in (gateway.upstreams or {}).values())
     if lends and not gateway.require_keys and not is_loopback(gateway.host):
@@ -275,6 +274,17 @@ def require_safe_address(settings: Settings) -> None:
             f"gateway.host {gateway.host} can be reached by others, who could use the keys of gateway.upstreams: "
             "set gateway.require_keys, and make keys with penstock keys create"
         )
+
+
+def _estimate_tokens(served: ServedRequest) -> int:
+    """Returns about what a request used where no provider reports it: a budget must not depend on what a caller asks to be told.
+
+    A stream of Chat Completions reports nothing unless it is asked to, and an answer that was broken off reports nothing.
+    """
+    if not served.sent_at or served.status >= 400 or not served.bytes_in:
+        return 0
+    sent = read_tokens(served.headers, "after") or served.bytes_in // _BYTES_PER_TOKEN
+    return sent + served.bytes_out // _STREAM_BYTES_PER_TOKEN
 
 
 def _make_refused(refusal: Refusal) -> Refused:

@@ -17,15 +17,18 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from penstock.conversation.wire import encode_wire
+from penstock.gateway.event_streams import read_whole
 from penstock.gateway.inner_turns import write_round, write_turn
 from penstock.gateway.orders import KeepInner, LookedUp, LookUp
 from penstock.gateway.splicing import RequestBody, read_body, write_body
-from penstock.gateway.usage_tap import new_unpacker
+from penstock.gateway.usage_tap import MOST_ANSWER_BYTES, BadPacking, Unpacker
 from penstock.gateway.weaving import new_weaver
 from penstock.loop.wire import tools_in
 from penstock.providers.bodies import provider_error
 from penstock.providers.classify import classify_error
 from penstock.providers.exchange import Finish
+from penstock.providers.failures import malformed_answer
+from penstock.providers.sse import OversizedEvent
 from penstock.recall.tools import TOOL_NAMES, tool_schemas
 
 if TYPE_CHECKING:
@@ -46,6 +49,8 @@ __all__ = ["MOST_ROUNDS", "READABLE", "Recaller", "Rounds", "UpstreamAnswer", "m
 MOST_ROUNDS: Final = 6
 """The rounds in which a model may look something up before it has to answer."""
 
+_MOST_STREAM_BYTES: Final = 4 * MOST_ANSWER_BYTES  # of a round; what it says is held until it ends
+_ERROR_BYTES: Final = 1 << 20
 _NO_MORE: Final = encode_wire(
     {"error": "nothing more can be looked up in this answer; go on with what you have"}
 ).decode()
@@ -65,7 +70,7 @@ class Recaller:
         self._dialect = ticket.request.body.dialect
 
     async def look_up(self, calls: Sequence[Called], *, rounds: int) -> list[str]:
-        """Returns what each call gives. Raises nothing: what fails is an answer that says so."""
+        """Returns the result of each call. Does not raise: after a failure, the result says so."""
         if rounds >= MOST_ROUNDS:
             return [_NO_MORE for _ in calls]
         known = self._ticket.known
@@ -130,7 +135,7 @@ def offer_tools(body: RequestBody) -> RequestBody:
 
 # The rounds of an answer.
 
-READABLE: Final = frozenset({"", "identity", "gzip", "deflate"})
+READABLE: Final = frozenset({"", "identity"}) | Unpacker.ENCODINGS
 """The encodings of an answer in which calls can be found."""
 
 
@@ -195,13 +200,21 @@ class Rounds:
 
     async def _weave(self, got: UpstreamAnswer) -> None:
         answer: aiohttp.ClientResponse = got.answer
-        unpack = new_unpacker(answer.headers.get("content-encoding", "").lower())
+        encoding = answer.headers.get("content-encoding", "").lower()
+        unpacker = Unpacker(encoding) if encoding in Unpacker.ENCODINGS else None
+        left = _MOST_STREAM_BYTES if self._streamed else MOST_ANSWER_BYTES
         chunk = got.held or await answer.content.readany()
-        while chunk:
-            seen = self._weaver.feed(chunk if unpack is None else unpack.decompress(chunk))
-            if seen:
-                await self._show(seen)
-            chunk = await answer.content.readany()
+        try:
+            while chunk:
+                left -= len(chunk)
+                if left < 0:
+                    raise malformed_answer("it does not end")
+                for piece in (chunk,) if unpacker is None else unpacker.feed(chunk):
+                    if seen := self._weaver.feed(piece):
+                        await self._show(seen)
+                chunk = await answer.content.readany()
+        except (OversizedEvent, BadPacking) as error:
+            raise malformed_answer(str(error)) from None
 
     async def _ask_next(self, body: bytes) -> tuple[UpstreamAnswer, bytes]:
         """Returns the answer to the next round, and its body. Where results do not fit any more, the model is told so."""
@@ -216,7 +229,9 @@ class Rounds:
             got = await self._ask(following)
         answer: aiohttp.ClientResponse = got.answer
         if got.refusal is not None or answer.status >= 400:
-            failure = classify_error(answer.status, got.held or await answer.content.read(), answer.headers)
+            failure = classify_error(
+                answer.status, got.held or await read_whole(answer, _ERROR_BYTES), answer.headers
+            )
             answer.close()
             raise provider_error(failure, "the upstream, in a round in which the model looked something up,")
         return got, following

@@ -1,7 +1,7 @@
 """Sends requests upstream and relays the answers, as they arrive.
 
-A request that got no answer at all is sent again, and then to the fallbacks; an answer of any kind is never asked for
-twice. A refusal of a request as too large goes to the fitter, which may make it smaller; the same body is not sent again.
+A request that got no answer at all is sent again, and then to the fallbacks; a request that was answered, in any way, is
+not sent again. A refusal as too large goes to the fitter, which may make the request smaller; the same body is not sent twice.
 """
 
 from __future__ import annotations
@@ -18,9 +18,16 @@ from multidict import CIMultiDict
 from penstock._log import log
 from penstock.errors import ErrorClass, ErrorKind, ProviderError
 from penstock.gateway.callers import Refused
-from penstock.gateway.event_streams import ItemInserter, find_last_event, hold_opening, is_stream
+from penstock.gateway.event_streams import (
+    ItemInserter,
+    find_last_event,
+    hold_error,
+    hold_opening,
+    is_stream,
+    read_whole,
+)
 from penstock.gateway.exchange import AnswerReport, Incoming, Outgoing
-from penstock.gateway.headers import CREDENTIALS, OWN, REQUEST_ID, copy_answer_headers
+from penstock.gateway.headers import CREDENTIALS, LONGEST_LINE_BYTES, OWN, REQUEST_ID, copy_answer_headers
 from penstock.gateway.recalling import READABLE, Rounds, UpstreamAnswer
 from penstock.gateway.refusals import (
     SIZE_KINDS,
@@ -30,7 +37,7 @@ from penstock.gateway.refusals import (
     refuse_too_long_in_stream,
 )
 from penstock.gateway.requests import read_envelope
-from penstock.gateway.usage_tap import UsageTap
+from penstock.gateway.usage_tap import MOST_ANSWER_BYTES, UsageTap
 from penstock.providers.classify import classify_error
 from penstock.providers.failures import network_failure
 from penstock.providers.retries import CERTIFICATE
@@ -45,7 +52,7 @@ if TYPE_CHECKING:
     from penstock.measure.usage import Usage
     from penstock.settings import GatewaySettings
 
-__all__ = ["BodyStream", "Relay", "RelayRequest", "answer_unanswered"]
+__all__ = ["BodyStream", "Relay", "RelayRequest", "answer_unanswered", "drop_caller"]
 
 _T = TypeVar("_T")
 
@@ -100,6 +107,8 @@ class Relay:
             auto_decompress=False,  # what is packed is relayed as it is
             skip_auto_headers=_AUTO_HEADERS,
             read_bufsize=_BUFFER_BYTES,
+            max_line_size=LONGEST_LINE_BYTES,
+            max_field_size=LONGEST_LINE_BYTES,
         )
         return self
 
@@ -119,13 +128,16 @@ class Relay:
         try:
             return await exchange.run()
         except (asyncio.CancelledError, ConnectionResetError):
-            exchange.settle_beside()
+            exchange.settle_beside("client")
+            raise
+        except Exception:
+            exchange.settle_beside("gateway")
             raise
 
     async def pass_on(
         self, request: web.BaseRequest, asked: RelayRequest, body: bytes | BodyStream | None
     ) -> web.StreamResponse:
-        """Sends a request that is none of ours and relays its answer. A body that is still coming is streamed as well."""
+        """Sends a request on a route that the gateway does not know, and relays its answer. A body that is still arriving is streamed."""
         retries = self._settings.retries
         if isinstance(body, BodyStream):
             retries = 0  # it can be read once
@@ -180,16 +192,20 @@ class Relay:
         if self._session is None:
             raise RuntimeError("the relay is not open: use it in `async with`")
         try:
-            return await self._session.request(
+            answer = await self._session.request(
                 asked.method,
                 self._upstreams.url(upstream, asked.route.path, asked.query),
                 data=_Body(body) if isinstance(body, bytes) else body,
                 headers=headers,
                 allow_redirects=False,
             )
+            if answer.status < 200:  # a switch of protocols, which the request did not ask for
+                answer.close()
+                raise aiohttp.ClientResponseError(answer.request_info, ())
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            # Not chained: it may carry headers.
+            # Not chained: it may carry headers with the caller's key.
             raise _map_network_error(error, upstream.address.hostname) from None
+        return answer
 
     def _headers_for(self, asked: RelayRequest, upstream: Upstream) -> CIMultiDict[str]:
         """Returns the headers for an upstream. The caller's credential is for the first alone, and for others at its host."""
@@ -217,9 +233,9 @@ class Relay:
         return await _shield_request("recover", self._fitter.recover(outgoing, failure), lambda _fault: None)
 
     def settle(self, outgoing: Outgoing, report: AnswerReport) -> asyncio.Task[None] | None:
-        """Tells the fitter what became of a request; returns what runs until its messages are durable, None if they are.
+        """Tells the fitter the outcome of a request; returns a task that ends when its messages are durable, None if they are.
 
-        That runs to its end, though the request that it belongs to is cancelled.
+        The task runs to its end even if the request is cancelled.
         """
         try:
             waiting = self._fitter.settle(outgoing, report)
@@ -260,7 +276,7 @@ def _tell_fault(verb: str, error: Exception) -> str:
 
 
 class BodyStream:
-    """A body that is passed on while it comes. `problem` is what ended it before its end."""
+    """A body that is passed on as it arrives. `problem` is the reason why it was broken off."""
 
     def __init__(self, pieces: AsyncIterator[bytes], length: int | None) -> None:
         self.length = length
@@ -277,7 +293,7 @@ class BodyStream:
 
 
 class _Body(Payload):
-    """A body that is written in one piece. aiohttp's own warns of large ones, which are our everyday work."""
+    """A body that is written in one piece. aiohttp's own warns about large ones, which are normal here."""
 
     _autoclose = True
 
@@ -333,11 +349,11 @@ class _Exchange:
             outgoing = self._outgoing = smaller
             self._served.headers = outgoing.headers
 
-    def settle_beside(self) -> None:
-        """Settles a request whose caller has gone; the answer so far is all that will be known."""
+    def settle_beside(self, cut_off: str) -> None:
+        """Settles a request that ended before its answer did, with what has arrived of it."""
         if not self._settled and self._outgoing is not None:
             self._settled = True
-            self._served.cut_off = self._served.cut_off or "client"
+            self._served.cut_off = self._served.cut_off or cut_off
             self._relay.settle(self._outgoing, self._report(self._served.status or _GONE))
 
     # Before the answer.
@@ -370,16 +386,16 @@ class _Exchange:
         return smaller
 
     async def _read_refusal(self, answer: aiohttp.ClientResponse) -> tuple[bytes, ErrorClass | None]:
-        """Returns what had to be read of the answer to know whether it refuses the request for its size, and that refusal."""
+        """Returns the part of the answer that had to be read to know whether it is a refusal for size, and the refusal if it is one."""
         if answer.status >= 400:
             if answer.status in _NEVER_SIZE:
                 return b"", None
             body = await _read_some(answer, _ERROR_BYTES)
             failure = classify_error(answer.status, body, answer.headers)
             return body, failure if failure.kind in SIZE_KINDS else None
-        if self._dialect != "anthropic" and is_stream(answer):
-            return await hold_opening(answer, self._dialect)
-        return b"", None
+        if not is_stream(answer):
+            return await hold_error(answer)
+        return await hold_opening(answer, self._dialect) if self._dialect != "anthropic" else (b"", None)
 
     # The answer.
 
@@ -388,15 +404,9 @@ class _Exchange:
         served.status = answer.status
         streamed = is_stream(answer)
         if answer.status < 400:
-            encoding = answer.headers.get("content-encoding", "").lower()
-            self._tap = UsageTap(
-                self._dialect, streamed=streamed, encoding="" if encoding == "identity" else encoding
-            )
-            if (
-                self._outgoing is not None
-                and self._outgoing.first_item is not None
-                and encoding in {"", "identity"}
-            ):
+            encoding = _find_encoding(answer)
+            self._tap = UsageTap(self._dialect, streamed=streamed, encoding=encoding)
+            if self._outgoing is not None and self._outgoing.first_item is not None and not encoding:
                 self._inserter = ItemInserter(self._outgoing.first_item, self._dialect)
             if self._outgoing is not None and self._outgoing.recalling is not None and encoding in READABLE:
                 return await self._relay_rounds(answer, held, self._outgoing, self._outgoing.recalling)
@@ -410,10 +420,12 @@ class _Exchange:
 
     async def _relay_whole(self, answer: aiohttp.ClientResponse, held: bytes) -> web.StreamResponse:
         try:
-            body = held + await answer.content.read() if held else await answer.content.read()
+            body = await read_whole(answer, MOST_ANSWER_BYTES, held)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             self._served.cut_off = "upstream"
             return await self._fail(_map_network_error(error, self._served.upstream))
+        if len(body) > MOST_ANSWER_BYTES:
+            return await self._relay_pieces(answer, body)
         if self._tap is not None:
             self._tap.feed(body)
         if self._inserter is not None:
@@ -505,11 +517,11 @@ class _Exchange:
         return _map_network_error(error, self._served.upstream)
 
     async def _cut_off(self, response: web.StreamResponse, error: Exception) -> web.StreamResponse:
-        """Ends the caller's connection without the end of its answer: any client takes that for the fault that it is."""
+        """Closes the caller's connection before the end of the answer: every client reports that as an error."""
         self._served.cut_off = "upstream"
         self._served.failure = self._find_failure(error).failure
         await self._settle(self._served.status)
-        _drop(self._request)
+        drop_caller(self._request)
         return response
 
     def _headers_of(self, answer: aiohttp.ClientResponse) -> CIMultiDict[str]:
@@ -521,7 +533,7 @@ class _Exchange:
     # Answers of our own.
 
     async def _answer(self, answer: OwnAnswer) -> web.StreamResponse:
-        """Gives the caller what the fitter has answered in the provider's place."""
+        """Sends the caller the answer that the fitter gave in place of the provider."""
         self._served.status = answer.status
         self._served.bytes_out = len(answer.body)
         await self._settle(answer.status)
@@ -533,7 +545,7 @@ class _Exchange:
     async def _relay_refusal(
         self, answer: aiohttp.ClientResponse, held: bytes, failure: ErrorClass
     ) -> web.StreamResponse:
-        """Gives the provider's refusal to the caller: as it is where its client understands it, else as its API would."""
+        """Sends the provider's refusal to the caller: unchanged if clients understand it, else in the form of the API."""
         self._served.failure = failure
         streams = self._dialect == "responses" and answer.status >= 400 and self._streams()
         if (
@@ -569,7 +581,7 @@ class _Exchange:
     def _streams(self) -> bool:
         return read_envelope(self._incoming.body).stream is True
 
-    # What is told of it.
+    # The report on it.
 
     async def _settle(self, status: int) -> None:
         if not self._settled and self._outgoing is not None:
@@ -616,8 +628,9 @@ def answer_unanswered(error: ProviderError, dialect: str | None, served: ServedR
 async def _relay_plain(
     request: web.BaseRequest, answer: aiohttp.ClientResponse, served: ServedRequest
 ) -> web.StreamResponse:
-    """Relays an answer that nobody looks into."""
+    """Relays an answer on a route that the gateway does not know. Only its usage is read."""
     served.status = answer.status
+    tap = _open_tap(answer, served) if request.method == "POST" else None
     headers = copy_answer_headers(answer.headers)
     headers[REQUEST_ID] = served.id
     response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
@@ -625,22 +638,42 @@ async def _relay_plain(
         response.content_length = answer.content_length
     await response.prepare(request)
     try:
-        chunk = answer.content.read_nowait() or b""
-        await response.write(chunk)
-        while chunk := await answer.content.readany():
+        chunk = answer.content.read_nowait()
+        if not chunk:
+            await response.write(b"")  # sends the headers: the first bytes may take a while
+        while chunk or (chunk := await answer.content.readany()):
             served.bytes_out += len(chunk)
+            if tap is not None:
+                tap.feed(chunk)
             await response.write(chunk)
+            chunk = b""
     except _BROKEN as error:
         served.cut_off = "upstream"
         served.failure = _map_network_error(error, served.upstream).failure
-        _drop(request)
+        drop_caller(request)
         return response
+    finally:
+        if tap is not None:
+            served.usage, _ = tap.report
     await response.write_eof()
     return response
 
 
+def _open_tap(answer: aiohttp.ClientResponse, served: ServedRequest) -> UsageTap | None:
+    """Returns a tap for the usage of such an answer; None if it cannot report any."""
+    streamed = is_stream(answer)
+    if answer.status >= 400 or not (streamed or answer.content_type == "application/json"):
+        return None
+    return UsageTap(served.dialect or "chat", streamed=streamed, encoding=_find_encoding(answer))
+
+
+def _find_encoding(answer: aiohttp.ClientResponse) -> str:
+    encoding = answer.headers.get("content-encoding", "").lower()
+    return "" if encoding == "identity" else encoding
+
+
 async def _read_some(answer: aiohttp.ClientResponse, most_bytes: int) -> bytes:
-    """Returns the beginning of a body, all of it where it is not longer than that."""
+    """Returns the first bytes of a body, or all of it if it is short."""
     pieces: list[bytes] = []
     size = 0
     with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):  # the relay meets it again
@@ -657,9 +690,9 @@ def _note_answer(served: ServedRequest, answer: aiohttp.ClientResponse, place: i
 
 
 def _may_be_sent_again(failure: ErrorClass) -> bool:
-    """Returns True where no answer began: the request may not even have arrived."""
+    """Returns True if no answer began: the request may not have arrived at all."""
     if failure.kind is ErrorKind.TIMEOUT:
-        return failure.code == "connect_timeout"  # later, somebody may already be working on it
+        return failure.code == "connect_timeout"  # after that, the upstream may already be working on it
     return failure.kind is ErrorKind.NETWORK and failure.code not in {CERTIFICATE, "protocol"}
 
 
@@ -672,7 +705,7 @@ def _make_no_answer() -> ProviderError:
     return ProviderError(text, failure=ErrorClass(kind=ErrorKind.NETWORK, code="connection", message=text))
 
 
-def _drop(request: web.BaseRequest) -> None:
-    """Closes the caller's connection with the answer unfinished. What was written still arrives."""
+def drop_caller(request: web.BaseRequest) -> None:
+    """Closes the caller's connection with the answer unfinished. Bytes already written still arrive."""
     if request.transport is not None:
         request.transport.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import msgspec
 
@@ -67,15 +68,32 @@ _KNOWN: Final = {
 }
 _PROBES: Final = "/api/"  # where programs look for Ollama and others; no API of ours is there
 _VERSION: Final = "/v1/"
+_ODD: Final = ("%", "\\", "//", "/.")  # in paths that can be spelled otherwise
 
 
 def read_route(path: str) -> Route | None:
     """Returns the route of a path, whatever stands in front of `/v1`; None for a path that leads nowhere.
 
     Clients that take `/v1` for a part of their base URL send the routes that we know without it, if it was left out.
+    A route that we know is found in any spelling: an upstream may understand it, and limits hold for it.
     """
-    if "/.." in path or "/%2e" in path.lower():
-        return None  # nobody needs it, and it would lead out of the upstream's base path
+    if any(odd in path for odd in _ODD):
+        plain = _spell_plainly(path)
+        if "/.." in plain:
+            return None  # nobody needs it, and it would lead out of the upstream's base path
+        route = _find_route(plain)
+        if route is None or route.kind is not RouteKind.OTHER:
+            return route
+    return _find_route(path)
+
+
+def _spell_plainly(path: str) -> str:
+    """Returns a path as servers read it: decoded, with one slash between segments, and without `.` for the same place."""
+    segments = unquote(path).replace("\\", "/").split("/")
+    return "/" + "/".join(segment for segment in segments if segment not in {"", "."})
+
+
+def _find_route(path: str) -> Route | None:
     known = _KNOWN.get(path.removesuffix("/") if path.endswith("/") else path)
     if known is not None:
         return known

@@ -1,7 +1,7 @@
-"""The gateway's HTTP server: reads requests, lets in who may come in, and hands them to the relay.
+"""The gateway's HTTP server: reads requests, admits callers, and hands their requests to the relay.
 
-It answers under any base path: `/v1/messages`, `/x/y/v1/messages`, and `/messages` for clients whose base URL was given
-without `/v1`. What it does not know under `/v1` is passed on unchanged; outside, it answers 404 at once.
+It answers under any base path: `/v1/messages`, `/x/y/v1/messages`, and `/messages` for clients with a base URL that lacks
+`/v1`. It passes unknown paths under `/v1` on unchanged; for all other paths it answers 404 at once.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ import logging
 import secrets
 import zlib
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from aiohttp import web
 
 from penstock._log import log
-from penstock.errors import ErrorKind, InputError, ProviderError
+from penstock.errors import ErrorKind, InputError, ProviderError, SettingsError
 from penstock.gateway.callers import AnyCaller, Refused, ServedRequest
 from penstock.gateway.exchange import Incoming, PassThrough
-from penstock.gateway.headers import copy_request_headers
+from penstock.gateway.headers import LONGEST_LINE_BYTES, copy_request_headers
 from penstock.gateway.joining import read_run
+from penstock.gateway.named_models import list_models_named, names_several
 from penstock.gateway.refusals import answer_error
-from penstock.gateway.relay import BodyStream, Relay, RelayRequest, answer_unanswered
+from penstock.gateway.relay import BodyStream, Relay, RelayRequest, answer_unanswered, drop_caller
 from penstock.gateway.requests import (
     RouteKind,
     read_credential,
@@ -39,7 +40,7 @@ from penstock.providers.address import is_loopback
 from penstock.web.door import name_of_host
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection
+    from collections.abc import AsyncIterator, Collection, Iterable
     from types import TracebackType
 
     from penstock.gateway.callers import Caller, Operations
@@ -52,27 +53,25 @@ if TYPE_CHECKING:
 __all__ = ["Gateway"]
 
 _SEND_SECONDS: Final = 30.0  # between two pieces of a body
-_BODY_SECONDS: Final = 300.0  # for all of it
-_KEPT_ALIVE_SECONDS: Final = 75.0  # also the time for the headers of a request
-_HEADER_BYTES: Final = 32 << 10
+_BODY_SECONDS: Final = 300.0  # for the whole body
+_KEPT_ALIVE_SECONDS: Final = 75.0  # also the limit for the headers of a request
 _HEADERS: Final = 200
 _BUFFER_BYTES: Final = 1 << 20
-_ECHOING: Final = frozenset(
-    {"TRACE", "TRACK", "CONNECT"}
-)  # an upstream that obeys shows the caller the key it was given
+# An upstream that obeys shows the caller the key that it was given.
+_ECHOING: Final = frozenset({"TRACE", "TRACK", "CONNECT"})
 _WITH_MESSAGES: Final = frozenset({RouteKind.CONVERSATION, RouteKind.COUNT, RouteKind.COMPACTION})
 _UNPACKED: Final = frozenset({"", "identity"})
 
-# aiohttp would log the text of malformed requests, headers included.
+# aiohttp would log the text of malformed requests, including their headers.
 _SILENT: Final = logging.getLogger("penstock.gateway.http")
 _SILENT.setLevel(logging.CRITICAL + 1)
 
 
 class Gateway:
-    """The server. `async with` listens; `address` is where.
+    """The server. `async with` makes it listen, at `address`.
 
-    `fitter` keeps conversations inside their window, `operations` lets callers in and watches, `hosted` serves the
-    conversations that live here. All are left open.
+    `fitter` keeps conversations inside their window, `operations` admits and observes callers, `hosted` serves the
+    conversations that live here. The server closes none of them.
     """
 
     def __init__(
@@ -104,24 +103,24 @@ class Gateway:
 
     @property
     def address(self) -> str:
-        """The address that it listens at, as a URL without a path."""
+        """The address at which it listens, as a URL without a path."""
         host = self._settings.host
         shown = "127.0.0.1" if host in {"0.0.0.0", ""} else "::1" if host == "::" else host  # noqa: S104
         return f"http://{f'[{shown}]' if ':' in shown else shown}:{self._port}"
 
     async def __aenter__(self) -> Self:
-        """Listens. Raises OSError where the address cannot be used."""
+        """Starts to listen. Raises OSError if the address cannot be used, SettingsError if it is that of an upstream."""
         server = web.Server(
             self._handle,
             handler_cancellation=True,
             access_log=None,
             logger=_SILENT,
             keepalive_timeout=_KEPT_ALIVE_SECONDS,
-            max_line_size=_HEADER_BYTES,
-            max_field_size=_HEADER_BYTES,
+            max_line_size=LONGEST_LINE_BYTES,
+            max_field_size=LONGEST_LINE_BYTES,
             max_headers=_HEADERS,
             read_bufsize=_BUFFER_BYTES,
-            auto_decompress=False,  # what is passed on is passed on as it came
+            auto_decompress=False,  # relayed bodies stay as they came
         )
         await self._relay.__aenter__()
         runner = web.ServerRunner(server, shutdown_timeout=self._settings.drain_seconds)
@@ -135,17 +134,33 @@ class Gateway:
                 reuse_port=self._settings.processes > 1 or None,
             )
             await site.start()
-        except OSError:
+            self._port = runner.addresses[0][1]
+            self._require_others()
+        except (OSError, SettingsError):
             await self._close(runner)
             raise
         self._runner = runner
-        self._port = runner.addresses[0][1]
         return self
+
+    def _require_others(self) -> None:
+        """Raises SettingsError if an upstream is this very gateway: requests would go in a circle."""
+        own = self._settings.host
+        anywhere = own in {"0.0.0.0", "::", "", "localhost"}  # noqa: S104 - it is compared, not bound
+        for upstream in self._upstreams:
+            address = upstream.address
+            same = address.hostname == own or (
+                address.loopback and (anywhere or address.hostname == "localhost")
+            )
+            if same and urlsplit(address.base_url).port == self._port:
+                raise SettingsError(
+                    f"the gateway would be its own upstream: {upstream.address.base_url} is its address; name the API "
+                    "behind it, or another port (--port)"
+                )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stops listening, lets the requests that run end, for `gateway.drain_seconds` at most, and closes."""
+        """Stops listening, waits for running requests, for `gateway.drain_seconds` at most, and closes."""
         self._operations.drain()
         if self._runner is not None:
             await self._close(self._runner)
@@ -154,7 +169,7 @@ class Gateway:
         await runner.cleanup()
         await self._relay.__aexit__()
 
-    # A request, from its arrival to its end.
+    # A request from start to end.
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         loop = asyncio.get_running_loop()
@@ -180,10 +195,13 @@ class Gateway:
             raise
         except Exception as error:  # noqa: BLE001 - the entry of the server: a fault is one request's, and is told
             response = self._tell_fault(error, served)
+            if request.writer.output_size:  # its answer has begun, and no other can follow
+                drop_caller(request)
+                raise ConnectionResetError from None
         finally:
             served.ended_at = loop.time()
             if served.route:
-                loop.call_soon(self._operations.observe, served)  # when the answer has gone out
+                loop.call_soon(self._operations.observe, served)  # once the answer has gone out
         return response
 
     async def _answer(self, request: web.BaseRequest, served: ServedRequest) -> web.StreamResponse:
@@ -205,7 +223,7 @@ class Gateway:
         served.dialect = route.dialect or _guess_dialect(request, route.path)
         if request.method in _ECHOING:
             raise Refused(f"{request.method} is not served here", status=405, headers={"allow": "GET, POST"})
-        if "upgrade" in request.headers:
+        if request.headers.get("upgrade", "").lower() == "websocket":  # others may be ignored, such as h2c
             raise Refused("WebSockets are not served here: send the request with POST", status=426)
         caller = served.caller = await self._operations.authorise(request, served)
         arrival = _Arrival(request, route, query, served, caller)
@@ -251,14 +269,20 @@ class Gateway:
     async def _pass_on(self, arrival: _Arrival) -> web.StreamResponse:
         request, caller, path = arrival.request, arrival.caller, arrival.route.path
         body: bytes | None = None
-        model = path.removeprefix("/models/") if path.startswith("/models/") else ""
-        if (self._upstreams.need_models or caller.models) and _is_json(request):
+        model = unquote(path.removeprefix("/models/")) if path.startswith("/models/") else ""
+        if caller.models and model:
+            _require_allowed(caller, [model])
+        if caller.models and request.body_exists:
+            body = await self._read_body(request)
+            _require_allowed(
+                caller, list_models_named(body, request.headers.get("content-type", "")) if body else []
+            )
+            model = read_envelope(body).model_name
+        elif self._upstreams.need_models and _is_json(request):
             body = await self._read_body(request)
             model = read_envelope(body).model_name
         elif request.content_length is not None and request.content_length > self._most_bytes:
             raise self._too_large()
-        if model and not caller.allows(model):
-            raise _forbid_model(model)
         asked = arrival.ask(self._upstreams.choose_for_other(arrival.served.dialect, model))
         sent: bytes | BodyStream | None = body
         if body is None and request.body_exists:
@@ -270,8 +294,9 @@ class Gateway:
         model, caller = "", arrival.caller
         if self._upstreams.need_models or caller.models:
             model = arrival.served.model = read_envelope(body).model_name
-            if not caller.allows(model):
-                raise _forbid_model(model)
+            if caller.models:
+                named = list_models_named(body, nested=False) if names_several(body) else []
+                _require_allowed(caller, None if named is None else [model, *named])
         upstreams = self._upstreams.choose(dialect, model)
         if not upstreams:
             raise Refused(
@@ -292,7 +317,7 @@ class Gateway:
     # The body.
 
     async def _read_body(self, request: web.BaseRequest) -> bytes:
-        """Returns the whole body. Raises Refused for one that is too large, or comes too slowly."""
+        """Returns the whole body. Raises Refused if it is too large or comes too slowly."""
         if request.content_length is not None and request.content_length > self._most_bytes:
             raise self._too_large()
         await _continue(request)
@@ -302,7 +327,7 @@ class Gateway:
         return b"".join([piece async for piece in self._read_pieces(request)])
 
     async def _read_pieces(self, request: web.BaseRequest) -> AsyncIterator[bytes]:
-        """Yields the body as it comes. Raises Refused for one that is too large, or comes too slowly."""
+        """Yields the body as it arrives. Raises Refused if it is too large or comes too slowly."""
         loop = asyncio.get_running_loop()
         last = loop.time() + _BODY_SECONDS
         size = 0
@@ -335,7 +360,7 @@ class Gateway:
         )
 
     def _tell_fault(self, error: Exception, served: ServedRequest) -> web.Response:
-        """Returns the answer for a fault of ours. Neither the log nor the answer shows the error's own text."""
+        """Returns the answer to a fault of ours. Neither the log nor the answer shows the error's own text."""
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None:
             trace = trace.tb_next
@@ -352,7 +377,7 @@ class Gateway:
 
 
 class _Arrival(NamedTuple):
-    """A request that was let in."""
+    """An admitted request."""
 
     request: web.BaseRequest
     route: Route
@@ -361,7 +386,7 @@ class _Arrival(NamedTuple):
     caller: Caller
 
     def ask(self, upstreams: tuple[Upstream, ...], *, reads_answer: bool = False) -> RelayRequest:
-        """Returns what the relay needs to know. Raises Refused for a wish that cannot be meant."""
+        """Returns the request for the relay. Raises Refused for an impossible wish."""
         headers = self.request.headers
         try:
             wishes = read_wishes(headers)
@@ -382,9 +407,9 @@ class _Arrival(NamedTuple):
 
 
 class _Hosts:
-    """The names under which the server may be asked.
+    """The host names under which the server answers.
 
-    A page in a browser can make any name of its own point at this machine; then `Host` or `Origin` tells it.
+    A web page can make a name of its own point at this machine; then `Host` or `Origin` gives it away.
     """
 
     def __init__(self, bound: str, allowed: Collection[str]) -> None:
@@ -393,7 +418,7 @@ class _Hosts:
         self._fine: set[str] = set()
 
     def check(self, request: web.BaseRequest) -> None:
-        """Raises Refused for a request under a foreign name, or from a foreign page."""
+        """Raises Refused for a request to a foreign name, or from a foreign page."""
         host = request.headers.get("host", "")
         if self._checks and host not in self._fine:
             name = name_of_host(host)
@@ -421,14 +446,14 @@ class _Hosts:
 
 
 def _answer_outside(request: web.BaseRequest, path: str) -> web.Response:
-    """Answers what lies outside `/v1`: the root with one line, all else with 404."""
+    """Answers paths outside `/v1`: the root with one line, all others with 404."""
     if path == "/" and request.method in {"GET", "HEAD"}:
         return web.Response(text="Penstock gateway. APIs are under /v1.\n")
     return answer_error("there is nothing here; APIs are under /v1", None, status=404)
 
 
 def _guess_dialect(request: web.BaseRequest, path: str) -> WireDialect | None:
-    """Returns the dialect of a route that is passed on; None for those that both of OpenAI's APIs share."""
+    """Returns the dialect of a route that is only relayed; None for routes that both of OpenAI's APIs share."""
     if "anthropic-version" in request.headers or path.startswith("/messages"):
         return "anthropic"
     return "responses" if path.startswith("/responses") else None
@@ -438,21 +463,27 @@ def _is_json(request: web.BaseRequest) -> bool:
     return request.method == "POST" and request.content_type.endswith("json")
 
 
-def _forbid_model(model: str) -> Refused:
-    return Refused(f"this key may not use the model {model[:80]!r}", status=403, kind=ErrorKind.AUTH)
+def _require_allowed(caller: Caller, models: Iterable[str] | None) -> None:
+    """Raises Refused unless the caller may use all of these models; None where the request may name any."""
+    if models is None:
+        text = "this key may use some models only, and which one this request names cannot be read: send plain JSON"
+        raise Refused(text, status=403, kind=ErrorKind.AUTH)
+    for model in models:
+        if not caller.allows(model):
+            raise Refused(f"this key may not use the model {model[:80]!r}", status=403, kind=ErrorKind.AUTH)
 
 
 async def _continue(request: web.BaseRequest) -> None:
-    """Tells a client that waits for it that its body is wanted."""
+    """Tells a waiting client to send its body."""
     if request.headers.get("expect", "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # none of that belongs to the answer
+        request.writer.output_size = 0  # this does not count as part of the answer
 
 
 def _unpack(body: bytes, packing: str, most_bytes: int) -> bytes:
-    """Returns a packed body unpacked. Raises Refused for one that is broken, too large, or packed in another way."""
+    """Unpacks a body. Raises Refused if it is broken, too large, or packed in another way."""
     if packing in {"gzip", "deflate"}:
-        unpacker = zlib.decompressobj(wbits=47)  # both, by their first bytes
+        unpacker = zlib.decompressobj(wbits=47)  # gzip or zlib, recognised by the first bytes
         try:
             unpacked = unpacker.decompress(body, most_bytes + 1)
         except zlib.error:
@@ -463,6 +494,10 @@ def _unpack(body: bytes, packing: str, most_bytes: int) -> bytes:
                 status=413,
                 kind=ErrorKind.PAYLOAD_TOO_LARGE,
             )
+        if not unpacker.eof:
+            raise Refused(f"the request's body breaks off: its {packing} data has no end", status=400)
+        if unpacker.unused_data:  # a second member, or rubbish: without it the request would be another one
+            raise Refused(f"the request's body has more behind the end of its {packing} data", status=400)
         return unpacked
     raise Refused(
         f"content-encoding {packing[:20]!r} is not supported; send the body plain, or as gzip", status=415

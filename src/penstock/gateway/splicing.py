@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.conversation.slicing import slice_array, slice_object
 from penstock.conversation.wire import encode_wire, parse_json
-from penstock.errors import InputError
+from penstock.errors import InputError, PenstockError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RequestBody",
+    "TooManyMessages",
     "join_body",
     "locate",
     "put_messages",
@@ -33,7 +34,13 @@ _MESSAGES = {"chat": "messages", "responses": "input", "anthropic": "messages"}
 _ELSEWHERE = ("previous_response_id", "conversation", "prompt")  # the provider holds what came before
 _SYSTEM = {"chat": "", "responses": "instructions", "anthropic": "system"}
 _SPACE = b" \t\r\n"
+_MOST_MESSAGES = 100_000  # the limit of Anthropic, the only one that is stated
+_LONGEST_MODEL = 256  # characters of a name
 _OUTPUT_CAPS = ("max_output_tokens", "max_completion_tokens", "max_tokens")
+
+
+class TooManyMessages(PenstockError):
+    """A request has so many messages that reading it would keep all others waiting."""
 
 
 class RequestBody(msgspec.Struct, frozen=True):
@@ -53,8 +60,12 @@ class RequestBody(msgspec.Struct, frozen=True):
 
     @property
     def model(self) -> str:
-        """The model that the caller asks for; empty where the body names none."""
-        return _text(self.fields.get("model"))
+        """The model that the caller asks for; empty where the body names none, or one that is too long for any.
+
+        What is learned of a model is kept by its name, and callers name what they like.
+        """
+        name = _text(self.fields.get("model"))
+        return name if len(name) <= _LONGEST_MODEL else ""
 
     @property
     def system(self) -> bytes:
@@ -98,7 +109,10 @@ def read_body(data: bytes, dialect: WireDialect) -> RequestBody | None:
 
 
 def slice_messages(listed: bytes, end: int = 0) -> list[bytes] | None:
-    """Returns the messages of a list that begin behind `end`, where one of them ends; None where that is no list of messages."""
+    """Returns the messages of a list that begin behind `end`, where one of them ends; None where that is no list of messages.
+
+    Raises TooManyMessages.
+    """
     rest = listed
     if end:
         rest = listed[end:].lstrip(_SPACE)
@@ -110,6 +124,8 @@ def slice_messages(listed: bytes, end: int = 0) -> list[bytes] | None:
         messages = slice_array(rest)
     except InputError:
         return None
+    if len(messages) > _MOST_MESSAGES:
+        raise TooManyMessages(f"more than {_MOST_MESSAGES:,} messages")
     fine = messages and b"".join([message[:1] for message in messages]) == b"{" * len(messages)
     return messages if fine else None
 

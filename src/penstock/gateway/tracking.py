@@ -1,6 +1,6 @@
-"""Finds the conversation of each request in memory, and has its worker log, count and compact.
+"""Finds the conversation of each request in memory, and orders its worker to log, count and compact.
 
-A conversation belongs to one worker. What the worker has lost is opened anew, from the request at hand.
+A conversation belongs to one worker. One that the worker has lost is opened anew, from the request at hand.
 """
 
 from __future__ import annotations
@@ -170,10 +170,11 @@ class Tracker:
         if match is None and opening is not None:
             await asyncio.wait([opening])  # the same request, sent twice
             match = self._known.find(seen)
+        # What was just logged has no digests before; and an earlier request may be too large without the compaction that runs.
         if (
             match is not None
-            and not _goes_on(match, seen)
-            and await self._wait_for_writing(match.known)  # what was just logged has no digests before
+            and (not _goes_on(match, seen) or len(seen) < match.known.length)
+            and await self._wait_for_writing(match.known)
         ):
             match = self._known.find_again(match.known, seen)
         if match is None:
@@ -190,7 +191,7 @@ class Tracker:
         return self._known.get(self._by_hint.get(_name_hint(incoming), ""))
 
     async def open(self, request: ReadRequest) -> KnownConversation:
-        """Has a worker find or begin the conversation of a request, and log all of it. Raises LostConversation."""
+        """Orders a worker to find or begin the conversation of a request, and to log all of it. Raises LostConversation."""
         name = _name_opening(request.seen)
         done = asyncio.get_running_loop().create_future()
         self._opening[name] = done
@@ -199,11 +200,16 @@ class Tracker:
             if not isinstance(answer, OpenedConversation):
                 raise LostConversation(explain_failure(answer))
             known = self._know(request, answer)
+            before = self._known.get(known.id)
             hint = _name_hint(request.incoming)
             # A side call, such as one for a title, has the same name; the conversation is the one with tools.
             if request.incoming.session_hint and (offers_tools(request.body) or hint not in self._by_hint):
+                if before is not None:
+                    self._forget_hint(before)
                 known.hint = hint
                 self._by_hint[hint] = known.id
+            elif before is not None:
+                known.hint = before.hint
             self._known.keep(known, request.body.listed)
             return known
         finally:
@@ -239,7 +245,7 @@ class Tracker:
         return known
 
     async def look(self, request: ReadRequest) -> KnownConversation | None:
-        """Returns how a request stands that is only counted and is not in this memory; nothing of it is kept."""
+        """Returns the conversation of a request that is only counted and not in this memory; keeps nothing of it."""
         answer = await self._workers.give(self._order_to_open(request))
         return self._know(request, answer) if isinstance(answer, OpenedConversation) else None
 
@@ -264,10 +270,13 @@ class Tracker:
     def _forget(self, known: KnownConversation) -> None:
         self._on_forgotten(known.id)
         self.tell_usage(known)
-        if self._by_hint.get(known.hint) == known.id:
-            del self._by_hint[known.hint]
+        self._forget_hint(known)
         if not known.stale:
             self.run_beside(self._workers.give(Forget(conversation=known.id)))
+
+    def _forget_hint(self, known: KnownConversation) -> None:
+        if self._by_hint.get(known.hint) == known.id:
+            del self._by_hint[known.hint]
 
     # Orders.
 
@@ -286,7 +295,7 @@ class Tracker:
         return idle >= standing.cold_seconds and tokens >= standing.cold_from_tokens
 
     def log_beside(self, request: ReadRequest, known: KnownConversation) -> None:
-        """Orders that what is new of a request be logged, and does not wait."""
+        """Orders the new messages of a request to be logged, and does not wait."""
         length, new = known.length, request.seen.slice_from(known.length)
         known.take(request.seen)
         if not new:
@@ -302,7 +311,7 @@ class Tracker:
         known.writing = self.run_beside(self._carry_out(known, order))
 
     async def ask(self, request: ReadRequest, known: KnownConversation) -> Fitted | None:
-        """Has a worker log what is new and compact where that is due; None where it does not have the conversation."""
+        """Orders the worker to log the new messages and to compact if that is due; None if it does not have the conversation."""
         length, incoming = known.length, request.incoming
         new = request.seen.slice_from(length)
         known.take(request.seen)
@@ -325,7 +334,7 @@ class Tracker:
         return answer if isinstance(answer, Fitted) else None
 
     async def recover(self, ticket: Ticket, failure: ErrorClass, attempt: int) -> Fitted | None:
-        """Has a worker make a refused request smaller; None where it cannot."""
+        """Orders the worker to make a refused request smaller; None if it cannot."""
         request, known = ticket.request, ticket.known
         self.tell_usage(known)
         order = Recover(
@@ -343,7 +352,7 @@ class Tracker:
         return answer
 
     def _take_outside(self, request: ReadRequest, known: KnownConversation) -> Outside | None:
-        """Returns what stands beside the messages where it has changed since the last order."""
+        """Returns the parts beside the messages if they have changed since the last order, else None."""
         outside = _add_inner(request.outside, known)
         digest = _digest_outside(outside)
         if digest == known.outside:
@@ -363,7 +372,7 @@ class Tracker:
         return answer
 
     def run_beside(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-        """Runs it to its end, whatever becomes of the request."""
+        """Runs the work to its end, even if the request is cancelled."""
         task = asyncio.ensure_future(work)
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
@@ -399,7 +408,7 @@ class Tracker:
     # What the provider reports.
 
     def note_usage(self, ticket: Ticket, report: AnswerReport) -> None:
-        """Has the worker told what a request used: with what comes in the next moment, and before its next order."""
+        """Reports the usage of a request to the worker: soon, together with other reports, and before its next order."""
         known, usage = ticket.known, report.usage
         told = usage is not None and usage.prompt_tokens > 0
         lost = report.broken_off or (not told and report.status < 400)
@@ -418,12 +427,12 @@ class Tracker:
             waiting.names_cache = report.names_cache
 
     def tell_usage(self, known: KnownConversation) -> None:
-        """Tells the worker what waits to be told of a conversation."""
+        """Sends the worker the reports on a conversation that wait."""
         if (order := self._take_reports(known)) is not None:
             self.run_beside(self._carry_out(known, order))
 
     def _take_reports(self, known: KnownConversation) -> TakeUsage | None:
-        """Returns the order that tells what waits to be told of a conversation; None where nothing does."""
+        """Returns the order with the reports on a conversation that wait; None if there are none."""
         waiting = self._reports.pop(known.id, None)
         if waiting is None:
             return None
@@ -440,7 +449,7 @@ class Tracker:
         )
 
     async def finish_beside(self) -> None:
-        """Waits for all that was ordered beside requests."""
+        """Waits for all orders that run beside requests."""
         for waiting in list(self._reports.values()):
             self.tell_usage(waiting.known)
         while self._beside:
@@ -458,7 +467,7 @@ def _wants_recall(body: RequestBody, match: Match | None) -> bool:
 
 
 def _add_inner(outside: Outside, known: KnownConversation) -> Outside:
-    """Returns what stands beside the client's messages, with the rounds that it did not see: they count, too."""
+    """Returns the parts beside the client's messages, with the rounds that it did not see: those count as well."""
     hidden = [raw for turn in known.inner.values() for raw in list_hidden(turn)]
     if not hidden:
         return outside
@@ -491,7 +500,7 @@ def _name_hint(incoming: Incoming) -> tuple[str, str, str]:
 
 
 def _name_opening(seen: SeenMessages) -> bytes:
-    """Returns what a request that is being opened is known by: its newest message, and all before it."""
+    """Returns the digest by which an opening request is recognised: of all its messages."""
     return seen.chains[-1] if seen.chains else b""
 
 

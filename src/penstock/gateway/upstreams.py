@@ -15,6 +15,7 @@ from yarl import URL
 from penstock.config import SecretText, read_secret
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.errors import ProviderError, SettingsError
+from penstock.gateway.event_streams import read_whole
 from penstock.gateway.headers import REQUEST_ID
 from penstock.providers.address import Address, read_address
 
@@ -30,6 +31,8 @@ __all__ = ["Upstream", "Upstreams", "list_models", "read_upstreams"]
 _ALL_DIALECTS: Final = ("chat", "responses", "anthropic")
 _ALL_MODELS: Final = ("*",)
 _KEPT_URLS: Final = 256
+_LISTING_BYTES: Final = 16 << 20
+_LISTING_SECONDS: Final = 30.0  # from its first byte on: the others' models wait for it
 
 
 class Upstream(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,7 +199,8 @@ async def _ask(
 async def _read_entries(answer: aiohttp.ClientResponse) -> list[dict[str, Any]]:
     """Returns the entries of a listing; none for an answer that is none."""
     try:
-        listing = parse_json(await answer.content.read()) if answer.status == 200 else None
+        async with asyncio.timeout(_LISTING_SECONDS):
+            listing = parse_json(await read_whole(answer, _LISTING_BYTES)) if answer.status == 200 else None
     except (ValueError, aiohttp.ClientError, OSError, TimeoutError):
         return []
     entries = listing.get("data") if isinstance(listing, dict) else None

@@ -7,15 +7,22 @@ themselves.
 from __future__ import annotations
 
 import zlib
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from penstock.measure.usage import Usage, names_cache, normalise_usage
 
-__all__ = ["UsageTap", "new_unpacker"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-_MOST_BYTES: Final = 64 << 20  # of a line, or of an answer that is not streamed; beyond, no usage is read
+__all__ = ["MOST_ANSWER_BYTES", "BadPacking", "Unpacker", "UsageTap"]
+
+MOST_ANSWER_BYTES: Final = 64 << 20
+"""The size of an answer that is read as a whole, of a line of a stream, or of an answer unpacked. Larger ones are relayed unread."""
+
+_PIECE_BYTES: Final = 1 << 20
+_WINDOWS: Final = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 _DONE: Final = b"[DONE]"
 _ENDS: Final = frozenset(
     {
@@ -61,19 +68,23 @@ class UsageTap:
         self._found: dict[str, Any] = {}
         self._pieces: list[bytes] = []
         self._size = 0
-        self._unpack = new_unpacker(encoding)
-        self._blind = bool(encoding) and self._unpack is None
+        self._unpacker = Unpacker(encoding) if encoding in Unpacker.ENCODINGS else None
+        self._blind = bool(encoding) and self._unpacker is None
 
     def feed(self, chunk: bytes) -> None:
         """Takes in the next piece of the answer, as it goes to the caller."""
+        if self._unpacker is None:
+            self._read(chunk)
+            return
+        try:
+            for piece in self._unpacker.feed(chunk) if not self._blind else ():
+                self._read(piece)
+        except BadPacking:
+            self._blind = True
+
+    def _read(self, chunk: bytes) -> None:
         if self._blind:
             return
-        if self._unpack is not None:
-            try:
-                chunk = self._unpack.decompress(chunk)
-            except zlib.error:
-                self._blind = True
-                return
         if self._streamed:
             self._feed_stream(chunk)
         else:
@@ -91,7 +102,7 @@ class UsageTap:
 
     def _keep(self, piece: bytes) -> None:
         self._size += len(piece)
-        if self._size > _MOST_BYTES:
+        if self._size > MOST_ANSWER_BYTES:
             self._blind = True
             self._pieces.clear()
         elif piece:
@@ -137,8 +148,33 @@ class UsageTap:
             self.ended = True
 
 
-def new_unpacker(encoding: str) -> Any:
-    """Returns what unpacks an answer for reading, where the upstream packed it though it was not asked to; else None."""
-    if encoding == "gzip":
-        return zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-    return zlib.decompressobj() if encoding == "deflate" else None
+class BadPacking(ValueError):
+    """An answer is not packed as it says, or holds more than is ever read."""
+
+
+class Unpacker:
+    """Unpacks an answer for reading, where the upstream packed it though it was not asked to.
+
+    A few bytes may hold gigabytes: it gives them piece by piece, and MOST_ANSWER_BYTES in all.
+    """
+
+    ENCODINGS: Final = frozenset(_WINDOWS)
+
+    def __init__(self, encoding: str) -> None:
+        self._unpack = zlib.decompressobj(_WINDOWS[encoding])
+        self._left = MOST_ANSWER_BYTES
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """Yields the content of the next piece of the answer. Raises BadPacking."""
+        full = True
+        while chunk or full:
+            try:
+                piece = self._unpack.decompress(chunk, _PIECE_BYTES)
+            except zlib.error:
+                raise BadPacking("the answer is not packed as it says") from None
+            self._left -= len(piece)
+            if self._left < 0:
+                raise BadPacking("the packed answer holds too much")
+            chunk, full = self._unpack.unconsumed_tail, len(piece) == _PIECE_BYTES
+            if piece:
+                yield piece

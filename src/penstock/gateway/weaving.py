@@ -1,4 +1,4 @@
-"""Weaves the answers of several rounds into one: what a client sees of a model that looked things up in between. Pure.
+"""Weaves the answers of several rounds into the one that the client sees, if the model looked things up in between. Pure.
 
     weaver = new_weaver("anthropic", names, streamed=True)
     for chunk in answer: send(weaver.feed(chunk))    # text and reasoning as they come; calls of these names are left out
@@ -79,7 +79,7 @@ class Weaver:
         self._usage: dict[str, Any] | None = None
 
     def feed(self, chunk: bytes) -> bytes:
-        """Returns what the client gets of the next piece of a round."""
+        """Returns the bytes for the client from the next piece of a round."""
         raise NotImplementedError
 
     def end_round(self) -> WovenRound | None:
@@ -99,6 +99,10 @@ class Weaver:
     def hides(self) -> bool:
         """True where something was left out."""
         return any(woven.ours for woven in self.rounds)
+
+    def _is_ours(self, name: Any) -> bool:
+        """Returns True for the name of a tool whose calls are left out."""
+        return isinstance(name, str) and name in self._names
 
     def _add(self, answer: Answer) -> WovenRound:
         ours = tuple(call for call in answer.calls if call.name in self._names)
@@ -188,7 +192,7 @@ def _write_raw(event: ServerEvent) -> bytes:
 
 
 def _write(data: Mapping[str, Any], name: str = "") -> bytes:
-    head = f"event: {name}\n".encode() if name else b""
+    head = f"event: {name}\n".encode("utf-8", "replace") if name else b""
     return head + b"data: " + encode_wire(data) + b"\n\n"
 
 
@@ -236,7 +240,7 @@ class _AnthropicStream(_StreamWeaver):
     def _open(self, index: int, data: dict[str, Any]) -> bytes:
         block = data.get("content_block")
         block = block if isinstance(block, dict) else {}
-        if block.get("type") == "tool_use" and block.get("name") in self._names:
+        if block.get("type") == "tool_use" and self._is_ours(block.get("name")):
             self._places[index] = -1
             return b""
         if block.get("type") == "text" and not block.get("text"):
@@ -341,12 +345,14 @@ class _ChatStream(_StreamWeaver):
             return call
         function = call.get("function")
         name = function.get("name") if isinstance(function, dict) else None
-        key = call.get("index") if isinstance(call.get("index"), int) else call.get("id")
+        key: Any = next(
+            (one for one in (call.get("index"), call.get("id")) if isinstance(one, int | str)), None
+        )
         named = isinstance(name, str) and name != ""
         if key is None:  # without either it is more of the last one
             key = next(reversed(self._places), None) if not named else ("call", len(self._places))
         if key not in self._places or (named and self._is_another(key, call)):
-            ours = name in self._names
+            ours = self._is_ours(name)
             self._places[key] = -1 if ours else self._calls
             self._calls += 0 if ours else 1
             self._ids[key] = call.get("id")
@@ -394,6 +400,8 @@ class _ResponsesStream(_StreamWeaver):
 
     def _weave(self, data: dict[str, Any], event: ServerEvent) -> bytes:
         kind = data.get("type")
+        if not isinstance(kind, str):
+            return _write_raw(event)
         if kind in {"response.created", "response.in_progress", "response.queued"}:
             if self._id is None and isinstance(data.get("response"), dict):
                 self._id = data["response"].get("id")
@@ -406,9 +414,9 @@ class _ResponsesStream(_StreamWeaver):
             return b""
         index = data.get("output_index")
         if not isinstance(index, int):
-            return self._say(data) if isinstance(kind, str) else _write_raw(event)
+            return self._say(data)
         if index not in self._places:
-            ours = self._is_ours(data.get("item"))
+            ours = self._is_our_call(data.get("item"))
             self._places[index] = -1 if ours else self._shown
             self._shown += 0 if ours else 1
         place = self._places[index]
@@ -418,9 +426,9 @@ class _ResponsesStream(_StreamWeaver):
             self._items.append(data.get("item"))
         return self._say({**data, "output_index": place})
 
-    def _is_ours(self, item: Any) -> bool:
+    def _is_our_call(self, item: Any) -> bool:
         return (
-            isinstance(item, dict) and item.get("type") == "function_call" and item.get("name") in self._names
+            isinstance(item, dict) and item.get("type") == "function_call" and self._is_ours(item.get("name"))
         )
 
     def _say(self, data: Mapping[str, Any]) -> bytes:

@@ -13,14 +13,14 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock._log import log
-from penstock.conversation.wire import encode_wire
 from penstock.errors import PenstockError
+from penstock.gateway.child_processes import begin_child, follow_parent, log_fault
+from penstock.gateway.compacting import Compactor
 from penstock.gateway.conversations import Conversations
 from penstock.gateway.orders import (
     Append,
@@ -35,6 +35,7 @@ from penstock.gateway.orders import (
     write_frame,
 )
 from penstock.gateway.running import run_in_loop
+from penstock.measure.tokens import expect_many_counts
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -48,49 +49,21 @@ _READ_BYTES = 1 << 20
 _MOST_TOGETHER = 64  # orders that are logged in one thread
 _SWITCH_SECONDS = 0.00002  # between threads: an order of milliseconds, with many calls of the store, does not wait behind a compaction at each
 _GRACE_SECONDS = 10.0  # for orders that are under way when the parent has ended
-_PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
     """Reads the settings, and carries out orders until stdin ends."""
-    if sys.platform == "win32":
-        import msvcrt  # noqa: PLC0415 - only there
-
-        for number in (0, 1):  # frames are bytes: no line end of theirs is to be changed
-            msvcrt.setmode(number, os.O_BINARY)
-    for name in (
-        "SIGINT",
-        "SIGTERM",
-        "SIGHUP",
-        "SIGQUIT",
-    ):  # they reach the whole group, and the parent decides
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    answers = begin_child()
     sys.setswitchinterval(_SWITCH_SECONDS)
-    answers = os.dup(1)
-    os.dup2(2, 1)  # what a library may print is no answer
-    lines = logging.StreamHandler()
-    lines.setFormatter(_JsonLines())
-    logging.basicConfig(level=logging.WARNING, handlers=[lines])
+    expect_many_counts()  # the other tokenizer would be loaded while requests wait: 0.2 s, and nothing else runs
     first = read_frame(partial(os.read, 0))
     if first is None:
         return
-    run_in_loop(_Service(Conversations(read_settings(first)), answers).run())
+    settings = read_settings(first)
+    compactor = None if sys.platform == "win32" else Compactor(settings.gateway)
+    run_in_loop(_Service(Conversations(settings, compactor=compactor), answers).run())
     logging.shutdown()
     os._exit(0)  # a compaction that nobody waits for any more may still run in a thread
-
-
-class _JsonLines(logging.Formatter):
-    """A line of JSON for each, as in the gateway's own log."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": round(record.created, 3),
-            "level": record.levelname.lower(),
-            "worker": os.getpid(),
-            "message": record.getMessage(),
-        }
-        return encode_wire(line).decode()
 
 
 class _Service:
@@ -106,7 +79,10 @@ class _Service:
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        _follow_parent(loop, self._ended)
+        if sys.platform == "linux":
+            loop.add_signal_handler(signal.SIGUSR1, self._ended.set)
+            if not follow_parent(signal.SIGUSR1):
+                self._ended.set()
         await self._warm_up()  # first, so that a worker that answers is ready
         self._listen(loop)
         flushing = asyncio.create_task(self._flush_often())
@@ -156,9 +132,7 @@ class _Service:
             name = _name_conversation(order)
             if isinstance(order, Append) and not self._busy[name] and len(together) < _MOST_TOGETHER:
                 together.append((number, order))
-                if (
-                    len(together) == 1
-                ):  # it is begun before all that comes behind it, and by then it is complete
+                if len(together) == 1:  # it is begun before all that comes after it, and is complete by then
                     self._begin(self._log_together(together))
             else:
                 self._begin(self._carry_out(number, order))
@@ -182,7 +156,7 @@ class _Service:
         try:
             answer = await self._conversations.carry_out(order)
         except Exception as error:  # noqa: BLE001 - one order that finds a fault of ours must not end all others
-            answer = _tell_fault(error, order)
+            answer = Failed(log_fault(error, order))
         self._rest(order)
         self._write(write_frame(number, answer))
 
@@ -195,7 +169,7 @@ class _Service:
         frames = []
         for (number, order), answer in zip(orders, answers, strict=True):
             self._rest(order)
-            told = _tell_fault(answer, order) if isinstance(answer, Exception) else answer
+            told = Failed(log_fault(answer, order)) if isinstance(answer, Exception) else answer
             frames.append(write_frame(number, told))
         self._write(b"".join(frames))
 
@@ -214,26 +188,6 @@ class _Service:
 
 def _name_conversation(order: Order) -> str:
     return "" if isinstance(order, Open | Unseal) else order.conversation
-
-
-def _tell_fault(error: Exception, order: Order) -> Failed:
-    """Logs a fault of ours, without the error's own text, which may quote a conversation; returns the answer to the order."""
-    kind, where = type(error).__name__, "".join(traceback.format_tb(error.__traceback__))
-    log.error("%s ended with %s\n%s", type(order).__name__, kind, where)
-    return Failed(f"an internal error ({kind})")
-
-
-def _follow_parent(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
-    """Ends with the parent also where a copy of the pipe in another process hides its death; Linux tells."""
-    if sys.platform != "linux":
-        return
-    import ctypes  # noqa: PLC0415 - only here
-
-    parent = os.getppid()
-    loop.add_signal_handler(signal.SIGUSR1, ended.set)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1, 0, 0, 0)
-    if os.getppid() != parent:  # it ended before it could be followed
-        ended.set()
 
 
 if __name__ == "__main__":

@@ -18,12 +18,15 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+import msgspec
+
 from penstock._log import log
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.identity import content_digest
 from penstock.conversation.message import Role
 from penstock.conversation.wire import parse_json
 from penstock.errors import InputError
+from penstock.gateway.child_processes import start_child
 from penstock.gateway.orders import (
     HEADER_BYTES,
     Append,
@@ -56,7 +59,6 @@ _FIRST_REST_SECONDS, _LONGEST_REST_SECONDS = 0.1, 10.0
 _NEXT_SECONDS = 2.0  # that an order waits for the next process
 _HEALTHY_SECONDS = 30.0  # a worker that lived as long rests no longer than at first
 _LOOKED_AT = 4  # messages that decide which worker opens a conversation
-_BUFFER_BYTES = 1 << 20  # of answers that were not read yet
 _ENDED = "the worker process ended before it could answer"
 _CLOSED = "the gateway is ending"
 
@@ -126,7 +128,7 @@ class Workers:
             self._homes.popitem(last=False)
 
     def hurry(self) -> None:
-        """Has orders go out now that were to be gathered: somebody waits for them."""
+        """Sends the gathered orders now: a request waits for them."""
         for worker in self._workers:
             worker.write_gathered()
 
@@ -198,9 +200,8 @@ class _Worker:
             answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
             self.open_orders[number] = order, answer
             try:
-                self._gathered.append(
-                    write_frame(number, order)
-                )  # before any wait: the order of orders is kept
+                frame = write_frame(number, order)
+                self._gathered.append(frame)  # before any wait: the order of orders is kept
                 if isinstance(order, Append | TakeUsage):
                     self._write_soon()
                 else:
@@ -213,7 +214,7 @@ class _Worker:
                 self.open_orders.pop(number, None)
 
     def _write_soon(self) -> None:
-        """Has the order written with others in a moment, when the request that it came with has gone upstream.
+        """Writes the order soon, together with others, when the request that it came with has gone upstream.
 
         A write wakes the worker up, which may take the core from this process; no request is to wait for that.
         """
@@ -226,9 +227,9 @@ class _Worker:
         if self._writing_later is not None:
             self._writing_later.cancel()
             self._writing_later = None
-        process = self._process
-        if self._gathered and process is not None and process.stdin is not None:
-            process.stdin.write(b"".join(self._gathered))
+        stdin = None if self._process is None else self._process.stdin
+        if self._gathered and stdin is not None and not stdin.is_closing():  # else its process has just ended
+            stdin.write(b"".join(self._gathered))
         self._gathered.clear()
 
     async def wait_for_next(self) -> bool:
@@ -278,20 +279,14 @@ class _Worker:
             rest = self._rest_seconds
             log.error("worker %d ended; it is started again in %.1f s", self._number, rest)
             self.restarts += 1
-            self._ready.set()  # whoever waits is told that there is none
+            self._ready.set()  # orders that wait are told that there is none
             await asyncio.sleep(rest)
             self._ready.clear()
             self._rest_seconds = min(2 * rest, _LONGEST_REST_SECONDS)
 
     async def _run_once(self) -> None:
         """Starts a process, and takes in its answers until it ends."""
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=self._log_file,
-            limit=_BUFFER_BYTES,
-        )
+        process = await start_child(self._command, self._log_file)
         try:
             if process.stdin is None or process.stdout is None:
                 return
@@ -307,6 +302,8 @@ class _Worker:
                     order[1].set_result(answer)
         except (asyncio.IncompleteReadError, ConnectionError):
             return
+        except (ValueError, msgspec.DecodeError) as error:  # it is ended, and started again
+            log.error("worker %d wrote what is no answer: %s", self._number, error)
         finally:
             self._ready.clear()
             self._running.clear()

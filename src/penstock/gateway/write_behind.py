@@ -63,6 +63,7 @@ class _Waiting:
         self.announced: dict[str, _Append] = {}  # by session
         self.committing = threading.Lock()
         self.learned_at = 0.0  # when notes on no session were written last
+        self.fails = False  # the last flush did, which was said
 
 
 class WriteBehindStore(Store):
@@ -88,7 +89,7 @@ class WriteBehindStore(Store):
     # The log.
 
     def announce(self, session_id: str, messages: Sequence[NewMessage], after: str) -> None:
-        """Has the `append` that is about to come with this very list join the transaction of the next one, whosever that is.
+        """Puts the `append` that is about to come with this very list into the next transaction, with those of other sessions.
 
         So one thread that appends to many conversations waits for the disk once: it announces all of them first.
         """
@@ -117,7 +118,7 @@ class WriteBehindStore(Store):
         return appended
 
     def _commit_some(self) -> None:
-        """Commits all appends that wait; each learns what became of it."""
+        """Commits all appends that wait, and tells each its outcome."""
         waiting = self._waiting
         while True:
             with waiting.lock:
@@ -164,7 +165,7 @@ class WriteBehindStore(Store):
             self._waiting.usage += rows
 
     def usage(self, *, session_id: str | None = None, since: float = 0.0) -> Sequence[UsageRow]:
-        """Returns what requests used, also what was not written yet."""
+        """Returns the usage of requests, including rows that are not written yet."""
         self._flush(with_notes=False)
         return super().usage(session_id=session_id, since=since)
 
@@ -178,7 +179,7 @@ class WriteBehindStore(Store):
             waiting.read.pop((name, key), None)
 
     def note(self, name: str, key: str) -> bytes | None:
-        """Returns what is kept under that name and key, also what was not written yet."""
+        """Returns the note of that name and key, even if it is not written yet."""
         waiting, now, place = self._waiting, time.monotonic(), (name, key)
         with waiting.lock:
             waits, known = waiting.notes.get(place), waiting.read.get(place)
@@ -196,14 +197,14 @@ class WriteBehindStore(Store):
         return found
 
     def forget_read(self, conversation: str) -> None:
-        """Has the notes of a conversation read anew: another process has written some that matter now."""
+        """Forgets the notes of a conversation that were read: another process has written some that matter now."""
         read = self._waiting.read
         with self._waiting.lock:
             for place in [one for one in read if f"{one[1]}/".startswith(f"{conversation}/")]:
                 del read[place]
 
     def flush(self) -> None:
-        """Writes what waits. Where the store fails, it goes on waiting, and the log says so.
+        """Writes what waits. Where the store fails, it goes on waiting, and the log says so, once until it works again.
 
         Not beside `close_turn`: a note that changes meanwhile could be written in the wrong order.
         """
@@ -220,7 +221,11 @@ class WriteBehindStore(Store):
                 with self._writing_waiting(notes):
                     pass
             except StoreError as error:
-                log.warning("usage is not written to the store yet: %s", error)
+                if not waiting.fails:
+                    log.warning("usage is not written to the store yet: %s", error)
+                waiting.fails = True
+            else:
+                waiting.fails = False
 
     def close_turn(
         self, session_id: str, holder: str, now: float, delivery: Delivery | None = None
@@ -254,7 +259,7 @@ class WriteBehindStore(Store):
                 book_usage(do, rows, self._words.hold_session, of_known_only=True)
                 do.owner = self.owner
                 yield do
-        except BaseException:
+        except BaseException:  # whatever it is, what was not written waits on
             with waiting.lock:
                 waiting.usage = rows + waiting.usage
             raise
