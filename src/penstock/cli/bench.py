@@ -127,7 +127,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     cases: tuple[ReplayCase, ...]
     recall: dict[str, Recalled] = {}
-    """By policy; empty where it was not asked for."""
+    """By policy; empty if it was not asked for."""
 
 
 def run_replay(args: argparse.Namespace) -> int:
@@ -200,14 +200,14 @@ def _recall(
     args: argparse.Namespace, store: Store, traces: Sequence[Trace], replay: ReplayCase
 ) -> dict[str, Recalled]:
     """Returns what each policy would have kept; leaves out hindsight, which no agent could follow."""
-    from penstock.replay.recall import measure_recall, read_session  # noqa: PLC0415 - loads the whole engine
+    from penstock.replay.recall import measure_recall, read_recorded_session  # noqa: PLC0415 - loads the whole engine
 
     settings = settings_of(args)
     total = {policy.name: Recalled() for policy in POLICIES if not policy.best}
     for trace in traces:
         if not has_room(trace, replay.case):
             continue
-        session, course = read_session(store, trace.id), course_of(trace, replay.case.terms)
+        session, course = read_recorded_session(store, trace.id), course_of(trace, replay.case.terms)
         known: dict[tuple[int, ...], Recalled] = {}
         for policy in POLICIES:
             if policy.best:

@@ -1,4 +1,4 @@
-"""How `penstock` reads its arguments: a parser that takes options anywhere, and answers a mistake with the next step."""
+"""The parser of `penstock`'s arguments: it takes options anywhere, and answers a mistake with the next step."""
 
 from __future__ import annotations
 

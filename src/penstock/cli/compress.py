@@ -15,7 +15,7 @@ from penstock.cli.options import tell_of_model
 from penstock.cli.output import write_output
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import printable, screen_of, wrap
-from penstock.cli.source import beside_tokens, read_given, target_tokens
+from penstock.cli.source import beside_tokens, read_input, target_tokens
 from penstock.conversation.handles import name_message
 from penstock.errors import PenstockError, SettingsError
 from penstock.measure.tokens import tokenizer_for
@@ -37,8 +37,8 @@ __all__ = ["compress_given", "encode_result", "receipt_json", "report_lines", "r
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compresses the file. Raises what `read_given` and `summarise_given` raise, and OSError."""
-    given = read_given(args)
+    """Compresses the file. Raises what `read_input` and `summarise_given` raise, and OSError."""
+    given = read_input(args)
     if not args.json:  # standard error has the report then
         tell_of_model(args.model, args.summary_model)
     with ProgressLine("compressing") as progress:
@@ -68,7 +68,8 @@ def summarise_given(given: Given, args: argparse.Namespace, on_step: Callable[[s
 
     Raises what `compress_document` raises, and SettingsError for a model that cannot be called.
     """
-    from penstock.engine.compress import run_sync, summarise_document  # noqa: PLC0415 - see above
+    from penstock.engine.compress import summarise_document  # noqa: PLC0415 - see above
+    from penstock.engine.threads import run_sync  # noqa: PLC0415 - see above
 
     summariser = _summariser(given, args)
     if summariser is None:
@@ -113,7 +114,7 @@ def _request(given: Given, args: argparse.Namespace) -> CompressRequest:
 
 
 def encode_result(given: Given, result: Compressed) -> bytes:
-    """Returns the result in the shape of the input, or the input itself where no message changed."""
+    """Returns the result in the shape of the input, or the input itself if no message changed."""
     encoded = [item if isinstance(item, dict) else bytes(item) for item in result.messages]
     if encoded == given.document.raws:
         return given.data
@@ -165,14 +166,14 @@ def report_lines(given: Given, args: argparse.Namespace, result: Compressed, scr
 
 
 def _label(label: str, text: str, screen: Screen) -> Iterator[str]:
-    """Yields the text after its label, broken between words where the screen is narrow."""
+    """Yields the text after its label, broken between words if the screen is narrow."""
     first, *more = wrap(text, screen.columns - _LABEL_COLUMNS - 2 if screen.columns else 0)
     yield f"  {screen.paint(label, 'dim')}{' ' * (_LABEL_COLUMNS - len(label))}{first}"
     yield from (f"{' ' * (_LABEL_COLUMNS + 2)}{line}" for line in more)
 
 
 def _label_command(label: str, text: str, command: str, screen: Screen) -> Iterator[str]:
-    """Yields a text and a command to copy: on one line where both fit, else the command on a line of its own."""
+    """Yields a text and a command to copy: on one line if both fit, else the command on a line of its own."""
     if not text:
         return
     if not command:
@@ -225,7 +226,7 @@ def _target_hint(given: Given, args: argparse.Namespace, result: Compressed) -> 
 
 
 def _command_with(args: argparse.Namespace, option: str) -> str:
-    """Returns the command with one more option; only that option where a long command is better edited."""
+    """Returns the command with one more option; only that option if the command is long."""
     more = (args.model, getattr(args, "summary_model", None), args.focus, args.config, args.settings)
     if any(more) or args.dialect != "auto":
         return f"add {option}"

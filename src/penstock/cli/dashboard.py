@@ -24,7 +24,7 @@ __all__ = ["run"]
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serves until a signal. Raises SettingsError where the port is taken."""
+    """Serves until a signal. Raises SettingsError if the port is taken."""
     settings = settings_of(args)
     with open_store_of(args, must_exist=True) as store:
         dashboard = Dashboard(Site(store, settings), LinkDoor(), args.port)

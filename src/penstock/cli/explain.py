@@ -13,7 +13,7 @@ from penstock.cli.output import write_stdout
 from penstock.cli.progress import ProgressLine
 from penstock.cli.runs import OLDER, VerdictEntry, group_entries, list_entries
 from penstock.cli.screen import Screen, align, clip, screen_of, width_of, wrap
-from penstock.cli.source import read_given
+from penstock.cli.source import read_input
 from penstock.planning.plan import Fate
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ _REASON_COLUMNS = 24  # the tools give way to that much of the reasons
 
 
 def run(args: argparse.Namespace) -> int:
-    """Explains the file. Raises what `read_given` and `compress_given` raise, and UnknownHandle."""
-    given = read_given(args)
+    """Explains the file. Raises what `read_input` and `compress_given` raise, and UnknownHandle."""
+    given = read_input(args)
     if args.handle is not None:
         return _show_original(given, args)
     with ProgressLine("planning"):

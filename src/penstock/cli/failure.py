@@ -23,7 +23,7 @@ class CommandFailure(NamedTuple):
 
 
 def describe_failure(error: Exception, file: str | None = None) -> CommandFailure:
-    """Returns the line and the exit code for an exception. `file` is the input, named where it is at fault."""
+    """Returns the line and the exit code for an exception. `file` is the input, named if it is at fault."""
     match error:
         case TargetTooSmall():
             text, code = str(error), TOO_SMALL

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.accounts.display import format_time, shorten_count
 from penstock.cli.options import carry_store
-from penstock.cli.screen import align, printable, screen_of
-from penstock.cli.session_changes import DECLINED, confirm
+from penstock.cli.screen import DECLINED, align, confirm, printable, screen_of
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
 from penstock.errors import SettingsError

@@ -236,7 +236,7 @@ def tell_of_model(model: str | None, summary_model: str | None) -> None:
     """Explains on standard error, if only `--model` was given, that it no longer names the model that writes."""
     if model and not summary_model and sys.stderr is not None:
         print(
-            "penstock: --model names the model whose tokenizer and window count; for one that writes the summary use "
+            "penstock: --model names the model whose tokenizer and window apply; to have a model write the summary, use "
             "--summary-model",
             file=sys.stderr,
         )

@@ -24,7 +24,7 @@ _TERMINATED = 143
 def write_output(name: str | None, data: bytes) -> bool:
     """Writes to the file that `--output` names, or to standard output for none or `-`; returns True for a file.
 
-    The report then goes where the data did not: to standard error beside data on standard output. Raises OSError.
+    The report then goes to the other stream: to standard error beside data on standard output. Raises OSError.
     """
     if name is None or name == "-":
         write_stdout(data)
@@ -55,7 +55,7 @@ def write_file(name: str, data: bytes) -> None:
 def write_stdout(data: bytes) -> None:
     """Writes to standard output, to a terminal with escapes for what would move its cursor or change its colours.
 
-    Raises OSError, BrokenPipeError where nothing reads it any more.
+    Raises OSError, BrokenPipeError if nothing reads it any more.
     """
     if sys.stdout is None:
         raise OSError(errno.EBADF, "it is closed", "standard output")
@@ -82,7 +82,7 @@ def _make_folder(folder: Path) -> None:
 
 @contextmanager
 def _termination_unwinds() -> Iterator[None]:
-    """Until the end of the block, SIGTERM raises SystemExit, so that `except` and `finally` blocks run."""
+    """Has SIGTERM raise SystemExit until the end of the block, so that `except` and `finally` blocks run."""
 
     def leave(_number: int, _frame: object) -> None:
         raise SystemExit(_TERMINATED)

@@ -128,7 +128,7 @@ def _add_compress(parser: argparse.ArgumentParser) -> None:
 def _add_explain(parser: argparse.ArgumentParser) -> None:
     _add_input(parser)
     parser.add_argument(
-        "--all", action="store_true", help="one line per message, even where many have the same fate"
+        "--all", action="store_true", help="one line per message, even if many have the same fate"
     )
     parser.add_argument(
         "--handle",
@@ -153,7 +153,7 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
     )
     add_dialect(parser)
     add_counted_model(
-        parser, "the model whose tokenizer and window count; default: the one named in the input"
+        parser, "the model whose tokenizer and window apply; default: the one named in the input"
     )
 
 
@@ -197,7 +197,7 @@ def _add_chat(parser: argparse.ArgumentParser) -> None:
     )
     model = parser.add_argument_group(
         "the model",
-        "Without any of these: model.name of the settings, else the provider whose key is set, else the model on this "
+        "Without any of these: model.name from the settings, else the provider whose key is set, else the model on this "
         "machine.",
     )
     add_model_access(
@@ -242,7 +242,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         "--processes",
         metavar="N",
         type=whole_number,
-        help="whole gateways that share the address, as many as there are cores; default: gateway.processes, 1",
+        help="gateway processes that share the address, such as one per core; default: gateway.processes, 1",
     )
     parser.add_argument(
         "--summarise",
@@ -256,12 +256,12 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_abilities(parser: argparse.ArgumentParser) -> None:
-    """Adds the switches of what the gateway does beside compacting."""
+    """Adds the switches of the gateway's abilities beside compacting."""
     parser.add_argument(
         "--answer-client-compactions",
         action="store_true",
         default=None,
-        help="answer the calls by which Claude Code, Codex and opencode have a model summarise with a handoff, without a model",
+        help="if Claude Code, Codex or opencode asks a model for a summary of the conversation, answer with a handoff, without a model",
     )
     parser.add_argument(
         "--recall",
@@ -274,9 +274,8 @@ def _add_abilities(parser: argparse.ArgumentParser) -> None:
 # dashboard
 
 _DASHBOARD = """\
-Prints an address for a browser on this machine; its token lets you in and nobody else. What you see: every conversation
-with its pressure, its transcript and its compactions, search, and usage. penstock serve has the same pages at its own
-address.
+Prints an address for a browser on this machine; the token in it lets only you in. The pages show every conversation with its
+pressure, transcript and compactions, a search, and usage. penstock serve has the same pages at its own address.
 """
 
 
@@ -292,8 +291,8 @@ def _add_dashboard(parser: argparse.ArgumentParser) -> None:
 # wrap
 
 _WRAP = """\
-Runs the client through the gateway at gateway.port of this machine, if that has your store, your settings and the client's
-usual API behind it, and proves it; else through a gateway on a free port, which is started and ends with the client. The
+Runs the client through the gateway at gateway.port of this machine, if that gateway proves that it uses your store, your
+settings and the client's usual API; otherwise through one on a free port, which is started for this run and ends with it. The
 client has the terminal, and the command exits with its exit code. Its configuration is not changed, and its own
 credentials pass through. At the end, one line on standard error says what was saved.
 
@@ -327,12 +326,12 @@ def _add_wrap(parser: argparse.ArgumentParser) -> None:
         "--own",
         dest="join",
         action="store_false",
-        help="start a gateway for this run, also where one like it runs already",
+        help="start a gateway for this run, even if one like it is already running",
     )
     parser.add_argument(
         "--upstream",
         metavar="URL",
-        help="the API to send requests to; default: gateway.upstreams, else the API that the client usually asks",
+        help="the API to send requests to; default: gateway.upstreams, else the API that the client normally uses",
     )
     parser.add_argument(
         "--provider",
@@ -393,7 +392,7 @@ files, rows, order and columns. Rows that are small enough, and lines that canno
 Finished work is kept in OUTPUT.parts until the output is complete: if the run is killed, the same command with --resume continues it.
 """
 _SUMMARY_MODEL = """\
-Without a model, summaries are made of excerpts. Where a model fails or is late, excerpts take its place, and the row is
+Without a model, summaries are made of excerpts. If a model fails or is late, excerpts take its place, and the row is
 marked with the reason.
 """
 
@@ -479,8 +478,10 @@ def _add_trajectory_limits(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="note in the system turn that turns may be summarised",
     )
-    parser.add_argument("--note-text", metavar="TEXT", help="the words of that note, in place of ours")
-    add_counted_model(parser, "the model whose tokenizer counts; default: o200k counts")
+    parser.add_argument(
+        "--note-text", metavar="TEXT", help="the text of that note, instead of the built-in one"
+    )
+    add_counted_model(parser, "the model whose tokenizer counts; default: o200k")
     parser.add_argument(
         "--tokenizer",
         metavar="NAME",
@@ -501,8 +502,8 @@ def _add_trajectory_limits(parser: argparse.ArgumentParser) -> None:
 
 _IMPORT = """\
 Recognised by content: sessions of Claude Code (all: ~/.claude/projects), rollouts of Codex (all: ~/.codex/sessions),
-and conversations as an array, a request body or lines. Of a folder, all *.jsonl files in it and below it are imported.
-Importing a file again adds only what is new.
+and conversations as an array, a request body or lines, one or many in a file. Of a folder, all *.jsonl files in it and
+below it are imported. Importing a file again adds only what is new.
 """
 
 
@@ -636,14 +637,14 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
         "--since",
         metavar="WHEN",
         type=past_moment,
-        help="only later: a date such as 2026-03-01, or 12h, 7d, 2w ago",
+        help="only what came later than a date such as 2026-03-01, or than 12h, 7d or 2w ago",
     )
     parser.add_argument("--role", choices=("user", "assistant", "tool"), help="only what this role said")
     parser.add_argument("--tool", metavar="NAME", help="only calls of this tool and their results")
     parser.add_argument(
         "--path",
         metavar="PATH",
-        help="only what names this file, and results of calls that do; its end is enough",
+        help="only what names this file, and results of calls that do; the end of the path is enough",
     )
     parser.add_argument(
         "--limit", metavar="N", type=whole_number, default=5, help="number of results (default 5)"
@@ -741,7 +742,7 @@ _KEY_ACTIONS = {
     "revoke": ("revoke a key; a running gateway refuses it within a second", _add_revoke),
     "delete-data": ("delete all conversations that came with a key, for good", _add_delete_data),
     "rotate-seal": (
-        "make a new key that seals the handoffs clients carry; older handoffs still open",
+        "make a new key to seal the handoffs that clients carry; older handoffs can still be opened",
         _add_stored,
     ),
 }

@@ -20,10 +20,10 @@ _CLEAR = "\r\x1b[K"
 
 
 class ProgressLine:
-    """While the block runs, says on standard error what is being done and for how long; then wipes the line.
+    """While the block runs, shows on standard error what is being done and for how long; then wipes the line.
 
-    Nothing is written in the first second. Where standard error is no terminal, nothing is written at all, or with
-    `plain_seconds` a line of its own as often as that. A subclass that knows more says it with `describe`.
+    Nothing is written in the first second. If standard error is not a terminal, nothing is written at all; with
+    `plain_seconds`, a line of its own at that interval. A subclass that knows more says it with `describe`.
     """
 
     def __init__(

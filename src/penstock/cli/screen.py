@@ -14,14 +14,18 @@ import textwrap
 import unicodedata
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
+from penstock.errors import SettingsError
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 __all__ = [
+    "DECLINED",
     "Screen",
     "align",
     "clip",
     "complain",
+    "confirm",
     "drop_columns",
     "printable",
     "screen_of",
@@ -30,6 +34,8 @@ __all__ = [
     "wrap_painted",
 ]
 
+DECLINED = 130
+"""The exit code of a command whose question was answered with no."""
 _PAINTED = re.compile(r"(\x1b\[\d+m)(.*)(\x1b\[0m)")
 _JOINERS = "\u200c\u200d"  # without a width of their own: Persian words and composed emoji have them
 
@@ -138,7 +144,7 @@ _LEAST_COLUMNS = 40
 
 
 class Screen(NamedTuple):
-    """A stream and what it can show. `columns` is 0 where lines have no limit."""
+    """A stream and what it can show. `columns` is 0 if lines have no limit."""
 
     stream: TextIO
     colour: bool = False
@@ -156,7 +162,7 @@ class Screen(NamedTuple):
         print(text if self.unicode else _make_encodable(text, self.stream), file=self.stream)
 
     def paint(self, text: str, colour: str) -> str:
-        """Returns the text in a colour, or as it is where the screen has none."""
+        """Returns the text in a colour, or as it is if the screen has none."""
         return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if self.colour and text else text
 
     def bar(self, share: float, columns: int) -> str:
@@ -216,3 +222,12 @@ def _count_columns(stream: TextIO) -> int:
     except OSError:
         columns = 0
     return max(_LEAST_COLUMNS, columns or _PLAIN_COLUMNS)
+
+
+def confirm(question: str) -> bool:
+    """Asks at the terminal; returns True for yes. Raises SettingsError if there is no terminal to ask at."""
+    if sys.stdin is None or sys.stderr is None or not sys.stdin.isatty():
+        raise SettingsError("deleting cannot be undone, and there is no terminal to ask at: add --yes")
+    asked = wrap(f"penstock: {question} [y/N]", screen_of(sys.stderr).columns)
+    print("\n".join(asked), end=" ", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

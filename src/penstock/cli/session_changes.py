@@ -11,7 +11,7 @@ from penstock.accounts.changes import change_pin, undo_compaction
 from penstock.accounts.conversations import find_conversation
 from penstock.accounts.display import format_time
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import align, screen_of, wrap
+from penstock.cli.screen import DECLINED, align, confirm, screen_of
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
 from penstock.errors import SettingsError
@@ -25,15 +25,11 @@ if TYPE_CHECKING:
     from penstock.stores.values import ExpiredConversation
 
 __all__ = [
-    "DECLINED",
-    "confirm",
     "run_delete",
     "run_expire",
     "run_pin",
     "run_undo",
 ]
-
-DECLINED = 130
 
 
 def run_undo(args: argparse.Namespace) -> int:
@@ -106,15 +102,6 @@ def _expire_lines(gone: Sequence[ExpiredConversation], days: int, *, dry_run: bo
 
 def _count(gone: Sequence[ExpiredConversation]) -> str:
     return pluralise(len(gone), "conversation")
-
-
-def confirm(question: str) -> bool:
-    """Asks at the terminal; returns True for yes. Raises SettingsError if there is no terminal to ask at."""
-    if sys.stdin is None or sys.stderr is None or not sys.stdin.isatty():
-        raise SettingsError("deleting cannot be undone, and there is no terminal to ask at: add --yes")
-    asked = wrap(f"penstock: {question} [y/N]", screen_of(sys.stderr).columns)
-    print("\n".join(asked), end=" ", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _report(args: argparse.Namespace, text: str, report: dict[str, Any]) -> int:

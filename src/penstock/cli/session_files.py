@@ -233,13 +233,13 @@ def _file_to_dict(one: _ImportedFile) -> dict[str, Any]:
 
 
 def run_export(args: argparse.Namespace) -> int:
-    """Writes a conversation. Raises UnknownSession, and OSError where it cannot be written."""
+    """Writes a conversation. Raises UnknownSession, and OSError if it cannot be written."""
     with ProgressLine("exporting"), open_store_of(args, must_exist=True) as store:
         session = find_conversation(store, args.id)
         to_be_read = args.format in ("md", "html")
         if to_be_read and (args.view or args.dialect):
             raise SettingsError(
-                f"{args.format} is the whole conversation to be read; leave out --view and --dialect"
+                f"--format {args.format} writes the whole conversation for people to read; leave out --view and --dialect"
             )
         found = export_conversation(store, session.id, view=args.view, dialect=args.dialect)
         if args.format == "html":

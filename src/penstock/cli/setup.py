@@ -115,6 +115,16 @@ def _setting_text(value: Any) -> str:
     return printable(value) if isinstance(value, str) else f"{value:,}"
 
 
+def _describe_inner_loops() -> str:
+    from penstock.writing.compiled import HAS_CORE, HAS_OTHER_CORE  # noqa: PLC0415 - config does without any engine
+
+    if HAS_CORE:
+        return "compiled"
+    if HAS_OTHER_CORE:
+        return "in Python; the penstock-core that is installed is of another version than Penstock"
+    return "in Python; with penstock-core they give the same results in less time"
+
+
 class ListedEngine(msgspec.Struct, frozen=True, kw_only=True):
     """An engine as it is shown; `problem` says why it cannot be loaded."""
 
@@ -131,17 +141,23 @@ def run_engines(args: argparse.Namespace) -> int:
     if args.step == "enable":
         return _enable(args, settings)
     from penstock.engine.registry import explain_trouble  # noqa: PLC0415 - config does without any engine
+    from penstock.writing.compiled import HAS_CORE  # noqa: PLC0415 - as above
 
     shown = list_engines(settings)
     folder = plugins_folder(settings.plugins.folder)
     screen = screen_of(sys.stdout)
     if args.json:
         screen.say(
-            json.dumps(_engines_to_dict(shown, settings, str(folder), explain_trouble(folder)), indent=2)
+            json.dumps(
+                _engines_to_dict(shown, settings, str(folder), explain_trouble(folder))
+                | {"inner_loops": "compiled" if HAS_CORE else "python"},
+                indent=2,
+            )
         )
     else:
         for line in engine_lines(shown, screen):
             screen.say(line)
+        screen.say(f"inner loops: {_describe_inner_loops()}")
         trouble = explain_trouble(folder)
         screen.say(printable(f"plugin folder: {folder}{f' ({trouble})' if trouble else ''}"))
     _require_active(shown, settings.context.engine)

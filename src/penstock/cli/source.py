@@ -16,7 +16,7 @@ from penstock.conversation.opening import open_list
 from penstock.conversation.wire import json_text
 from penstock.errors import InputError
 from penstock.measure.tokens import tokenizer_for
-from penstock.measure.weigh import MESSAGE_FRAME, tools_tokens, weigh
+from penstock.measure.weigh import system_tokens, tools_tokens, weigh
 
 if TYPE_CHECKING:
     import argparse
@@ -30,7 +30,7 @@ __all__ = [
     "RequestOverhead",
     "beside_tokens",
     "read_bytes",
-    "read_given",
+    "read_input",
     "settings_of",
     "target_tokens",
 ]
@@ -47,7 +47,7 @@ class Given(msgspec.Struct, frozen=True, eq=False):
     tools: list[Any]
 
 
-def read_given(args: argparse.Namespace) -> Given:
+def read_input(args: argparse.Namespace) -> Given:
     """Reads the file, or standard input for `-`. Raises InputError if it cannot be read, and SettingsError."""
     settings = settings_of(args)
     with ProgressLine("reading"):
@@ -68,7 +68,7 @@ def read_given(args: argparse.Namespace) -> Given:
 def _model(args: argparse.Namespace, named: str | None) -> str | None:
     """Returns the model that the conversation is for.
 
-    One that writes the handoff counts only where no other is known.
+    One that writes the handoff counts only if no other is known.
     """
     return args.model or named or getattr(args, "summary_model", None)
 
@@ -85,8 +85,7 @@ def beside_tokens(given: Given, tokenizer: Tokenizer) -> RequestOverhead:
 
     Raises InputError for a schema that is not JSON.
     """
-    system = tokenizer.count(given.system) + MESSAGE_FRAME if given.system else 0
-    return RequestOverhead(system, tools_tokens(given.tools, tokenizer))
+    return RequestOverhead(system_tokens(given.system, tokenizer), tools_tokens(given.tools, tokenizer))
 
 
 def settings_of(args: argparse.Namespace) -> Settings:
@@ -141,7 +140,7 @@ def _tools(value: Any) -> list[Any]:
 def target_tokens(wanted: int | Share | None, given: Given) -> int | None:
     """Returns the typed target in tokens.
 
-    A share is one of what a compaction counts: the opened list, and not what is beside it.
+    A share is one of what a compaction counts: the opened list, without the other parts of a request.
     """
     if not isinstance(wanted, Share):
         return wanted

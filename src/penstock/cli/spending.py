@@ -91,7 +91,7 @@ def spending_table(
 ) -> Iterator[str]:
     """Yields a line for each group, and one for all of them.
 
-    It fits the screen: long names are cut, and columns are left out where that is not enough.
+    It fits the screen: long names are cut, and columns are left out if that is not enough.
     """
     columns = screen.columns or _PLAIN_COLUMNS
     rows = [

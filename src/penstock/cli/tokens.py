@@ -12,7 +12,7 @@ from penstock.accounts.window import Fill, measure_fill
 from penstock.cli.labels import Label, label_messages, number_input
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import Screen, align, clip, printable, screen_of, width_of, wrap
-from penstock.cli.source import Given, RequestOverhead, beside_tokens, read_given
+from penstock.cli.source import Given, RequestOverhead, beside_tokens, read_input
 from penstock.measure.tokens import Tokenizer, tokenizer_for
 from penstock.measure.windows import Window, resolve_window
 from penstock.measure.wording import pluralise
@@ -52,8 +52,8 @@ class Measured(msgspec.Struct, frozen=True, eq=False):
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measures the file. Raises what `read_given` raises."""
-    given = read_given(args)
+    """Measures the file. Raises what `read_input` raises."""
+    given = read_input(args)
     with ProgressLine("counting"):
         measured = _measure(given, args)
     screen = screen_of(sys.stdout)

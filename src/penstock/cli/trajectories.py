@@ -20,7 +20,7 @@ from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import complain, printable, screen_of
 from penstock.errors import SettingsError
 from penstock.measure.tokens import tokenizer_for
-from penstock.measure.wording import pluralise
+from penstock.measure.wording import format_share, pluralise
 from penstock.trajectories.journal import SummariesSeen, parts_folder
 from penstock.trajectories.metrics import TrajectoryOutcome
 from penstock.trajectories.options import ModelOptions, TrajectoryOptions
@@ -148,7 +148,10 @@ def _figures(wanted: Run, finished: RunResult, screen: Screen) -> Iterator[tuple
     if finished.resumed_rows:
         yield "resumed", f"{pluralise(finished.resumed_rows, 'row')} done before by an earlier run"
     yield from _outcomes(wanted, finished, screen)
-    yield "tokens", f"{totals.tokens_before:,} {screen.arrow} {totals.tokens_after:,} ({totals.ratio:.0%})"
+    yield (
+        "tokens",
+        f"{totals.tokens_before:,} {screen.arrow} {totals.tokens_after:,} ({format_share(totals.ratio)})",
+    )
     yield "turns", f"{totals.turns_before:,} {screen.arrow} {totals.turns_after:,}"
     if totals.model_calls:
         rows = pluralise(totals.cost_unknown_rows, "row")
@@ -212,7 +215,7 @@ class RunLine(ProgressLine):
 def progress_line(
     progress: RunProgress | None, seconds: float, screen: Screen, summaries: SummariesSeen | None = None
 ) -> str:
-    """Returns the line: a bar where there can be one, rows, their pace, time left, summaries, cost so far.
+    """Returns the line: a bar if there can be one, rows, their pace, time left, summaries, cost so far.
 
     Rows are reported a shard at a time. A model may take minutes for one, so its summaries are counted one by one.
     """
@@ -368,5 +371,5 @@ def _read_mapping(path: Path) -> dict[Any, Any]:
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise SettingsError(f"{path}: give options as `target_tokens: 15250`, one in each line")
+        raise SettingsError(f"{path}: give options as `target_tokens: 15250`, one per line")
     return found

@@ -94,7 +94,7 @@ def _find_running(
     client: WrappedClient,
     store: Store | None = None,
 ) -> str | None:
-    """Returns the base URL for this run at a gateway that runs already; None where one of its own is to be started."""
+    """Returns the base URL for this run at a gateway that runs already; None if one of its own is to be started."""
     if not args.join:
         return None
     with ExitStack() as stack:

@@ -44,7 +44,7 @@ class Classes(msgspec.Struct, frozen=True):
 
 
 def distribution(classes: Classes) -> Html:
-    """Two panels over the same classes, before above after, and the limit as a line through both."""
+    """Draws two panels over the same classes, before above after, and the limit as a line through both."""
     used = [at for at, pair in enumerate(zip(classes.before, classes.after, strict=True)) if any(pair)]
     if not used:
         return element("p", classes.if_none, class_="quiet")
@@ -160,7 +160,7 @@ def _bar(across: tuple[float, float], bottom: float, number: int, tallest: int) 
 
 
 def _count(across: tuple[float, float], bottom: float, number: int, tallest: int) -> Html:
-    """Returns the number on a bar, where there is room for one."""
+    """Returns the number on a bar, if there is room for one."""
     left, width = across
     if width < _NUMBERED_BAR:
         return Html()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.accounts.display import format_money, format_time, redact
 from penstock.accounts.timeline import ViewFate
-from penstock.measure.wording import pluralise
+from penstock.measure.wording import format_share, pluralise
 from penstock.planning.receipt import DEGRADED
 from penstock.web.conversation import link_message
 from penstock.web.drawings import draw_bars
@@ -102,7 +102,7 @@ def describe_receipt(receipt: Receipt) -> list[str]:
     lines = [
         (
             f"{pluralise(receipt.messages_before, 'message')} became {receipt.messages_after:,}: "
-            f"{receipt.tokens_before:,} → {receipt.tokens_after:,} tokens, {receipt.ratio:.0%} of before."
+            f"{receipt.tokens_before:,} → {receipt.tokens_after:,} tokens, {format_share(receipt.ratio)} of before."
         ),
         (
             f"{receipt.kept:,} stayed as they were, {receipt.elided:,} were shortened, "

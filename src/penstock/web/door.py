@@ -94,7 +94,7 @@ class LinkDoor:
 
 
 def name_of_host(host: str) -> str:
-    """Returns the name in a `Host` header, without its port; empty where there is none."""
+    """Returns the name in a `Host` header, without its port; empty if there is none."""
     try:
         return (urlsplit(f"//{host}").hostname or "").rstrip(".")
     except ValueError:

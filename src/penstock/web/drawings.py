@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.accounts.timeline import ViewFate
+from penstock.measure.wording import format_share
 from penstock.web.charts import shorten_number
 from penstock.web.markup import Html, element, fragment
 
@@ -73,15 +74,11 @@ def draw_bars(rows: Mapping[str, int], unit: str) -> Html:
                     class_="bar",
                 ),
             ),
-            element("dd", f"{number:,} {unit} · {_show_share(number / whole)}"),
+            element("dd", f"{number:,} {unit} · {format_share(number / whole)}"),
         )
         for name, number in rows.items()
     ]
     return element("dl", *lines, class_="bars")
-
-
-def _show_share(share: float) -> str:
-    return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
 
 
 def draw_columns(title: str, values: Mapping[str, float], show: Callable[[float], str]) -> Html:

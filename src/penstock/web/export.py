@@ -22,7 +22,7 @@ __all__ = ["render_export"]
 
 
 def render_export(opened: ConversationOverview, entries: Sequence[TalkEntry]) -> bytes:
-    """Returns the page: the whole log to be read, and over it a strip of what the view has of each message."""
+    """Returns the page: the whole log to read, under a strip of what the view has of each message."""
     created = opened.shape.created
     about = [pluralise(len(created), "message"), opened.tip.model, opened.tip.dialect]
     if created:

@@ -109,9 +109,9 @@ def _render_figures(overview: Overview, now: float) -> Html:
     return fragment(render_cards(cards), element("div", by_day, by_minute, class_="pair"))
 
 
-def list_days(now: float, count: int = _DAYS) -> list[str]:
+def list_days(now: float) -> list[str]:
     """Returns the names of the last days, today's last."""
-    return [name_day(now - 86_400 * back) for back in range(count - 1, -1, -1)]
+    return [name_day(now - 86_400 * back) for back in range(_DAYS - 1, -1, -1)]
 
 
 def _render_filter(typed: str) -> Html:

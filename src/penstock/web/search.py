@@ -22,7 +22,7 @@ __all__ = ["render_search"]
 def render_search(query: str, found: SearchReport | None, within: tuple[str, str], waiting: int) -> Html:
     """Returns the page. `within` is the id and the title of the conversation that is searched, empty for all of them.
 
-    `found` is None where nothing was asked; `waiting` counts messages that are still to be indexed.
+    `found` is None if nothing was asked; `waiting` counts messages that are still to be indexed.
     """
     name, title = within
     form = element(

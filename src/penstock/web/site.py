@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from penstock.accounts.catalogue import Catalogue, read_query
+from penstock.accounts.catalogue import Catalogue, read_catalogue_query
 from penstock.accounts.changes import change_pin, undo_compaction
 from penstock.accounts.comparison import compare_compaction, find_compaction
 from penstock.accounts.conversations import (
@@ -63,7 +63,7 @@ from penstock.web.transcript import MessageMarks
 from penstock.web.usage import PERIODS, render_usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from penstock.accounts.conversations import ConversationOverview
     from penstock.accounts.overview import Overview
@@ -120,7 +120,7 @@ class PageAnswer(NamedTuple):
     content_type: str = "text/html; charset=utf-8"
     place: str = ""
     keep: bool = False
-    """True where the browser may keep it: what is at this address never changes."""
+    """True if the browser may keep it: what is at this address never changes."""
 
 
 class _Missing(PenstockError):
@@ -130,10 +130,9 @@ class _Missing(PenstockError):
 class Site:
     """The pages over a store."""
 
-    def __init__(self, store: Store, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
         self._settings = settings
-        self._clock = clock
         self._catalogues: dict[str | None, Catalogue] = {}
         self._looked: dict[str | None, float] = {}
         self._lock = threading.Lock()
@@ -196,7 +195,7 @@ class Site:
     @property
     def now(self) -> float:
         """Returns the time."""
-        return self._clock()
+        return time.time()
 
 
 def _finish(catalogue: Catalogue) -> None:
@@ -260,7 +259,7 @@ class _Visit:
         start = self._number("start", 0)
         catalogue = self._site.open_catalogue(self._request.reader, self._store)
         overview: Overview = read_overview(
-            self._store, catalogue, self._site.settings, read_query(typed), (start, PAGE_ROWS), now
+            self._store, catalogue, self._site.settings, read_catalogue_query(typed), (start, PAGE_ROWS), now
         )
         match self._query.get("part"):
             case "rows":

@@ -34,7 +34,7 @@ _PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 
 
 class TranscriptLinks(NamedTuple):
-    """The addresses that a transcript leads to; None where it stands alone in a file, which then has all of every text.
+    """The addresses that a transcript leads to; None if it stands alone in a file, which then has all of every text.
 
     `message` shows all of a message, `picture` is the address of a picture, `pin` asks whether to pin a message.
     """

@@ -1,15 +1,16 @@
 """`penstock chat`: an agent at a terminal, or one turn for a script.
 
 `run` shows at once that something has begun, and imports the rest after that. Read `command` first, where a chat begins,
-and `state`, which holds its agent. Two programs run it: `terminal` talks with a person, `script` answers once. At the
-terminal, `input` reads what is typed, with `picker` for a list of conversations and `clipboard` for pictures; `commands`
-carries out `/compress` and the others; `view` shows a turn as it happens, with `markdown` for answers that are still being
-written; `resize` keeps all of it clean when the window changes. `lines` has the texts that both programs print, `approval`
-asks for permission, `model` says which model answers.
+and `state`, which holds its agent; `setup` is what is known before there is one. Two programs run it: `terminal` talks with a
+person, `script` answers once. At the terminal, `input` reads what is typed, with `picker` for a list of conversations and
+`clipboard` for pictures; `commands` carries out `/compress` and the others; `view` shows a turn as it happens, with `markdown`
+for answers that are still being written; `resize` keeps all of it clean when the window changes. `lines` has the texts that
+both programs print, `approval` asks for permission, `model` says which model answers.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-__all__ = ["echo_typing", "is_interactive", "run"]
+__all__ = ["begin_collecting", "echo_typing", "is_interactive", "run"]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -33,9 +34,20 @@ def run(args: argparse.Namespace) -> int:
             screen = screen_of(sys.stdout)
             screen.say(screen.paint(f"penstock {__version__}", "bold"))
             screen.stream.flush()
-        from penstock.cli.chat import command  # noqa: PLC0415 - takes longer than a person should look at nothing
+        # Collections of garbage take a tenth of the start, and what is loaded stays: they begin when the chat does.
+        gc.disable()
+        try:
+            from penstock.cli.chat import command  # noqa: PLC0415 - takes longer than a person should look at nothing
 
-        return command.run(args)
+            return command.run(args)
+        finally:
+            gc.enable()
+
+
+def begin_collecting() -> None:
+    """Lets garbage be collected again, without a look through all that was loaded until now."""
+    gc.freeze()
+    gc.enable()
 
 
 def is_interactive(prompt: str | None) -> bool:

@@ -13,21 +13,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.accounts.conversations import find_conversation, iterate_conversations
-from penstock.cli.chat import echo_typing, is_interactive
+from penstock.cli.chat import begin_collecting, echo_typing, is_interactive
 from penstock.cli.chat.model import ModelChooser, ModelWish, NoModel, read_route
-from penstock.cli.chat.script import ScriptChat, read_prompt
-from penstock.cli.chat.state import ChatSetup
+from penstock.cli.chat.setup import ChatSetup
 from penstock.cli.failure import BAD_INPUT
 from penstock.cli.options import carry_store
-from penstock.cli.screen import printable
-from penstock.cli.session_changes import DECLINED, confirm
+from penstock.cli.screen import DECLINED, confirm, printable
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
-from penstock.context.hygiene import find_prompt_tokens
 from penstock.errors import SettingsError, UnknownSession, name_install
-from penstock.planning.policy import Policy
-from penstock.sessions.session import Session
 
 if TYPE_CHECKING:
     import argparse
@@ -50,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         _check_installed()
         if args.json:
             raise SettingsError("--json reports on one answer: give the prompt with -p, or in a pipe")
-    prompt = "" if person else read_prompt(args.prompt)
+    prompt = "" if person else _read_prompt(args.prompt)
     with ExitStack() as stack:
         if args.log is not None:
             stack.enter_context(_log_to(Path(args.log)))
@@ -89,6 +83,9 @@ async def _talk(
 ) -> int:
     try:
         if prompt:
+            from penstock.cli.chat.script import ScriptChat  # noqa: PLC0415 - a terminal does without
+
+            begin_collecting()
             chat = ScriptChat(setup, choice, yes=args.yes, as_json=args.json)
             return await chat.run(prompt, session_id, args.prompt or "")
         from penstock.cli.chat.terminal import TerminalChat  # noqa: PLC0415 - needs what scripts do without
@@ -96,6 +93,12 @@ async def _talk(
         return await TerminalChat(setup, choice, yes=args.yes).run(session_id)
     finally:
         await setup.chooser.aclose()
+
+
+def _read_prompt(given: str | None) -> str:
+    from penstock.cli.chat.script import read_prompt  # noqa: PLC0415 - as above
+
+    return read_prompt(given)
 
 
 @contextmanager
@@ -149,6 +152,9 @@ def _find_resumed(store: Store, given: str | None) -> SessionRow | None:
     """Returns the conversation to resume: None for a new one, the most recent for an empty id."""
     if given is None:
         return None
+    # A new conversation gets its prompt without this.
+    from penstock.accounts.conversations import find_conversation, iterate_conversations  # noqa: PLC0415
+
     if given:
         return find_conversation(store, given)
     for row in iterate_conversations(store):
@@ -161,6 +167,11 @@ def _would_be_compacted(
     settings: Settings, store: Store, row: SessionRow, choice: ModelChoice, route: ModelRoute | None
 ) -> str:
     """Returns the question to ask before a conversation continues in a smaller window than before; empty if all of it fits."""
+    # As above.
+    from penstock.context.hygiene import find_prompt_tokens  # noqa: PLC0415
+    from penstock.planning.policy import Policy  # noqa: PLC0415
+    from penstock.sessions.session import Session  # noqa: PLC0415
+
     session = Session(store, msgspec.structs.replace(row, model=choice.model.name), settings)
     session.endpoint, session.workings.listed_window = choice.model.base_url, choice.window_tokens
     window, tokens = session.window.tokens, find_prompt_tokens(session)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app, run_in_terminal
-from prompt_toolkit.completion import Completer, Completion
+from prompt_toolkit.completion import Completer, Completion, ConditionalCompleter
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import Always, Condition, has_focus
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
@@ -18,11 +18,10 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output.color_depth import ColorDepth
 from prompt_toolkit.styles import Style
+from prompt_toolkit.utils import is_dumb_terminal
 
 from penstock.agent.attachments import find_dragged, name_mention
 from penstock.cli.chat.clipboard import NO_PICTURE, save_clipboard_picture
-from penstock.cli.chat.commands import COMMANDS
-from penstock.cli.chat.picker import pick_conversation
 from penstock.cli.chat.resize import redraw_cleanly
 from penstock.config import data_folder, wants_colour
 
@@ -88,6 +87,8 @@ class SlashCompleter(Completer):
             return
         word = _FIRST_WORD.fullmatch(text)
         if word:
+            from penstock.cli.chat.commands import COMMANDS  # noqa: PLC0415 - loaded behind the prompt
+
             for command in COMMANDS.values():
                 if command.name.startswith(word[1].lower()):
                     shown = f"/{command.name} {command.takes}".rstrip()
@@ -202,7 +203,8 @@ class TypeAhead:
 class LineReader:
     """Reads inputs at a terminal. `status` returns the status line for a number of columns, `unfold` prints for Ctrl-O.
 
-    Signals are left to the chat: while something is read, Ctrl-C is a key.
+    Signals are left to the chat: while something is read, Ctrl-C is a key. Nothing is completed before `is_ready` says so: what is
+    needed for that is still being loaded, by another thread.
     """
 
     def __init__(
@@ -212,15 +214,18 @@ class LineReader:
         unfold: Callable[[], None],
         *,
         paths: Callable[[str], Sequence[str]] = lambda _begun: (),
+        is_ready: Callable[[], bool] = lambda: True,
         unicode: bool = True,
     ) -> None:
         self._status = status
+        self.is_ready = is_ready
+        ready = Condition(is_ready)
         self.dragged: set[str] = set()  # pictures that were put here by hand, wherever they are
         self._mark = _MARK if unicode else "> "
         self._session: PromptSession[str] = PromptSession(
             history=_open_history(),
-            completer=SlashCompleter(ids, paths),
-            complete_while_typing=Condition(_may_complete),
+            completer=ConditionalCompleter(SlashCompleter(ids, paths), ready),
+            complete_while_typing=ready & Condition(_may_complete),
             complete_in_thread=True,
             reserve_space_for_menu=_MENU_ROWS,
             multiline=True,
@@ -232,6 +237,8 @@ class LineReader:
             enable_open_in_editor=True,
         )
         redraw_cleanly(self._session.app)
+        self.painted = asyncio.Event()  # the first prompt is on the screen
+        self._session.app.after_render += lambda _app: self.painted.set()
         self.ahead = TypeAhead(self._session.input, self._session.output)
         self.draft = ""  # stands in the next prompt
         for window in self._session.layout.find_all_windows():
@@ -239,6 +246,8 @@ class LineReader:
 
     async def read(self) -> str:
         """Returns the next input. Raises EOFError for Ctrl-D, CtrlC for that key where nothing was typed."""
+        if is_dumb_terminal():  # its prompts are printed by another application, which paints nothing
+            self.painted.set()
         draft, self.draft = self.draft, ""
         return await self._session.prompt_async(
             [("class:prompt", self._mark)], default=draft, handle_sigint=False
@@ -252,6 +261,12 @@ class LineReader:
     def redraw(self) -> None:
         """Redraws the status line; does nothing while nothing is read."""
         self._session.app.invalidate()
+
+    def complete(self) -> None:
+        """Opens the menu for what was typed before there was one."""
+        buffer = self._session.default_buffer
+        if self._session.app.is_running and buffer.text and buffer.complete_while_typing():
+            buffer.start_completion()
 
     async def read_key(self, question: str, keys: str, interrupt: Callable[[], None]) -> str:
         """Waits for one of these keys and returns it. Esc and Ctrl-D mean the last one; so does Ctrl-C, which also calls `interrupt`.
@@ -298,6 +313,8 @@ class LineReader:
 
     async def pick(self, choice: ConversationList, query: str = "") -> str | None:
         """Returns the id of the conversation that the person picks from a list; None if they leave it."""
+        from penstock.cli.chat.picker import pick_conversation  # noqa: PLC0415 - as above
+
         return await pick_conversation(
             choice,
             query,
@@ -358,6 +375,8 @@ def _may_complete() -> bool:
     """
     document = get_app().current_buffer.document
     if word := _FIRST_WORD.fullmatch(document.text):
+        from penstock.cli.chat.commands import COMMANDS  # noqa: PLC0415 - as above
+
         typed = word[1].lower()
         return any(name != typed and name.startswith(typed) for name in COMMANDS)
     name, blank, rest = document.text.partition(" ")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.accounts.display import explain_unreported, format_money, format_sum, shorten_count
 from penstock.cli.screen import clip, printable, width_of
-from penstock.measure.wording import pluralise
+from penstock.measure.wording import format_share, pluralise
 from penstock.planning.policy import BY_HAND
 from penstock.planning.receipt import DEGRADED
 
@@ -138,7 +138,7 @@ def compaction_lines(made: Compacted, *, waited: bool) -> list[str]:
     first = (
         f"compressed {pluralise(receipt.messages_before, 'message')}: "
         f"{', '.join(f'{count:,} {fate}' for count, fate in fates if count)}; "
-        f"{receipt.tokens_before:,} → {receipt.tokens_after:,} tokens ({receipt.ratio:.0%} of before)"
+        f"{receipt.tokens_before:,} → {receipt.tokens_after:,} tokens ({format_share(receipt.ratio)} of before)"
     )
     lines = [f"{first}{_format_wait(made.waited_seconds) if waited else ', prepared in the background'}"]
     if made.reason != BY_HAND:

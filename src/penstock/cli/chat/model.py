@@ -77,9 +77,9 @@ class ModelRoute(msgspec.Struct, frozen=True):
     provider: str
     base_url: str = ""
     context_length: int = 0
-    """The window that was given for the model with an option; 0 where none was."""
+    """The window that was given for the model with an option; 0 if none was."""
     window_tokens: int = 0
-    """The window that the conversation had last; 0 where that is not known."""
+    """The window that the conversation had last; 0 if that is not known."""
 
 
 class ModelWish(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +131,7 @@ class ModelWish(msgspec.Struct, frozen=True, kw_only=True):
     def for_resumed(self, row: SessionRow, route: ModelRoute | None) -> ModelWish:
         """Returns the wish for a resumed conversation: its own model and route, unless options say otherwise.
 
-        Raises SettingsError where an option names a key for an address that only the store has.
+        Raises SettingsError if an option names a key for an address that only the store has.
         """
         if self.has_route:
             return self if self.provider == LOCAL else self._with_model(row)
@@ -195,20 +195,20 @@ class ModelChoice(msgspec.Struct, frozen=True, eq=False):
     provider: str
     """The provider's name, or `local`."""
     window_tokens: int | None = None
-    """The window, where it is known here."""
+    """The window, if it is known here."""
     note: str = ""
     """A remark for the person."""
     base_url: str = ""
     """An address that was given; empty for the provider's own."""
     context_length: int = 0
-    """The window that was given for it with an option, now or when the conversation began; 0 where none was."""
+    """The window that was given for it with an option, now or when the conversation began; 0 if none was."""
 
     def make_route(self, window_tokens: int) -> ModelRoute:
         """Returns how to reach the model next time, and its window."""
         return ModelRoute(self.provider, self.base_url, self.context_length, window_tokens)
 
     def keep_length(self, row: SessionRow, route: ModelRoute | None) -> ModelChoice:
-        """Returns the choice with the window that was once given for the conversation, where this is its model."""
+        """Returns the choice with the window that was once given for the conversation, if this is its model."""
         if route is None or route.context_length <= 0 or row.model != self.model.name:
             return self
         return msgspec.structs.replace(self, context_length=route.context_length)

@@ -64,7 +64,7 @@ class ConversationList:
 
     @property
     def selected(self) -> ListedConversation | None:
-        """The selected one; None where none is left."""
+        """The selected one; None if none is left."""
         return self.left[self.at] if self.left else None
 
     def draw(self, columns: int, rows: int, *, unicode: bool = True) -> list[tuple[str, str]]:

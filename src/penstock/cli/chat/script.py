@@ -36,7 +36,7 @@ from penstock.planning.pressure import Level
 if TYPE_CHECKING:
     from penstock.cli.chat.commands import TypedCommand
     from penstock.cli.chat.model import ModelChoice
-    from penstock.cli.chat.state import ChatSetup
+    from penstock.cli.chat.setup import ChatSetup
     from penstock.loop.events import AgentEvent
 
 __all__ = ["UNANSWERED", "ScriptChat", "read_prompt"]
@@ -99,7 +99,7 @@ class ScriptChat:
         if parsed is not None:
             return await self._run_command(parsed, session_id)
         chat.open(session_id)
-        for line in (chat.choice.note, chat.caching_line, chat.opening_note):
+        for line in (chat.choice.note, chat.setup.describe_caching(chat.choice), chat.opening_note):
             self._note(line)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, chat.agent.interrupt)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,19 +25,17 @@ from penstock.loop.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-    from pathlib import Path
 
     from penstock.accounts.spending import Spending
     from penstock.accounts.status import Status
-    from penstock.cli.chat.model import ModelChoice, ModelChooser
+    from penstock.cli.chat.model import ModelChoice
+    from penstock.cli.chat.setup import ChatSetup
     from penstock.loop.agent import Agent
     from penstock.loop.approvals import Ask
     from penstock.loop.events import AgentEvent
-    from penstock.settings import Settings
-    from penstock.stores.store import Store
     from penstock.stores.values import UsageRow
 
-__all__ = ["Chat", "ChatHost", "ChatSetup"]
+__all__ = ["Chat", "ChatHost"]
 
 _MANY = 2  # compactions after which the person is told what that means
 
@@ -51,17 +50,6 @@ class ChatHost(msgspec.Struct, frozen=True, kw_only=True):
     ask: Ask | None = None
     yes: bool = False
     one_turn: bool = False
-
-
-class ChatSetup(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What all conversations of a chat share."""
-
-    settings: Settings
-    store: Store
-    chooser: ModelChooser
-    folder: Path
-    carry: Callable[[str], str] = str
-    """Adds to a command the options by which this chat found its store."""
 
 
 class Chat:
@@ -119,10 +107,10 @@ class Chat:
         said = self.setup.settings.model.takes_pictures(model)
         return takes_pictures(model) if said is None else said
 
-    def open(self, session_id: str | None = None) -> None:
+    def open(self, session_id: str | None = None, *, behind_prompt: bool = False) -> None:
         """Starts a conversation, or resumes that session's. Raises PenstockError; then nothing has changed.
 
-        Afterwards `opening_note` says so if the conversation nearly filled the window and was compacted first.
+        With `behind_prompt`, nothing is shown meanwhile. Afterwards `opening_note` says so if the conversation nearly filled the window and was compacted first.
         """
         setup, host = self.setup, self._host
         place = AgentPlace(
@@ -134,7 +122,7 @@ class Chat:
             prepares=not host.one_turn,
         )
         choice, opened = self.choice, time.time()
-        with ProgressLine("opening the conversation"):
+        with nullcontext() if behind_prompt else ProgressLine("opening the conversation"):
             agent = make_agent(
                 place,
                 choice.model,
@@ -205,12 +193,6 @@ class Chat:
         if self._status is None:
             self._status = self.agent.status()
         return self._status
-
-    @property
-    def caching_line(self) -> str:
-        """Returns how prompts are cached, for the greeting; empty if caching is off and was not asked for."""
-        plan, wished = self.agent.asking.caching, self.setup.settings.model.cache_ttl
-        return str(plan) if plan.on or wished == "1h" else ""
 
     def refresh(self) -> None:
         """Makes `status` be read again."""

@@ -1,4 +1,7 @@
-"""A chat at a terminal: read, show the turn, repeat. Ctrl-C stops a turn; Ctrl-C twice, or Ctrl-D, exits."""
+"""A chat at a terminal: read, show the turn, repeat. Ctrl-C stops a turn; Ctrl-C twice, or Ctrl-D, exits.
+
+A new conversation gets its prompt first. The agent is loaded behind it, in a thread, while the person types.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,18 @@ import signal
 import sys
 import time
 from contextlib import contextmanager, suppress
+from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.utils import is_dumb_terminal
 
-from penstock.accounts.conversations import find_conversation, list_conversations
-from penstock.accounts.display import SHORT_ID_CHARS
 from penstock.agent.attachments import list_matches
+from penstock.cli.chat import begin_collecting
 from penstock.cli.chat.approval import make_key_asker
-from penstock.cli.chat.commands import COMMANDS, STOPPED, TypedCommand, parse_command, recap, run_command
 from penstock.cli.chat.input import CtrlC, LineReader
 from penstock.cli.chat.lines import status_line
-from penstock.cli.chat.picker import ConversationList
-from penstock.cli.chat.state import Chat, ChatHost
-from penstock.cli.chat.view import TurnView, make_console
 from penstock.cli.screen import printable, screen_of, width_of, wrap, wrap_painted
 from penstock.errors import InputError, PenstockError, UnknownSession
 from penstock.loop.approvals import ApprovalReply
@@ -31,9 +32,12 @@ from penstock.measure.tokens import tokenizer_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
 
+    from penstock.cli.chat.commands import TypedCommand
     from penstock.cli.chat.lines import StatusFragment
     from penstock.cli.chat.model import ModelChoice
-    from penstock.cli.chat.state import ChatSetup
+    from penstock.cli.chat.setup import ChatSetup
+    from penstock.cli.chat.state import Chat
+    from penstock.cli.chat.view import TurnView
     from penstock.cli.screen import Screen
     from penstock.loop.approvals import Permission
 
@@ -51,19 +55,17 @@ class TerminalChat:
 
     def __init__(self, setup: ChatSetup, choice: ModelChoice, *, yes: bool) -> None:
         self._unicode = screen_of(sys.stdout).unicode
-        self._chat = Chat(setup, choice, ChatHost(tell=self._hear, ask=self._ask, yes=yes))
+        self._setup, self._choice, self._yes = setup, choice, yes
+        self._opened = asyncio.Event()  # the agent is there
+        self._failure: BaseException | None = None  # why it is not
+        self._heard: list[Any] | None = None  # what it tells while it is opened behind the prompt
         workspace = Workspace.at(setup.folder)
         self._reader = LineReader(
             self._status,
             self._ids,
             self._unfold,
             paths=lambda begun: list_matches(workspace, begun),
-            unicode=self._unicode,
-        )
-        self._view = TurnView(
-            make_console(sys.stdout, unicode=self._unicode),
-            self._status,
-            lambda: self._reader.ahead.text,
+            is_ready=self._opened.is_set,
             unicode=self._unicode,
         )
         self._ask_with_keys = make_key_asker(
@@ -77,36 +79,95 @@ class TerminalChat:
         self._presses = 0  # of Ctrl-C during that work
         self._reading: asyncio.Future[str] = asyncio.Future()  # the input that is being read
 
+    # What needs the agent, or shows its work, is loaded where it is first used: behind the prompt, or for a conversation
+    # that is resumed, before it.
+
+    @cached_property
+    def _chat(self) -> Chat:
+        from penstock.cli.chat.state import Chat, ChatHost  # noqa: PLC0415 - as said above
+
+        return Chat(self._setup, self._choice, ChatHost(tell=self._hear, ask=self._ask, yes=self._yes))
+
+    @cached_property
+    def _view(self) -> TurnView:
+        from penstock.cli.chat.view import TurnView, make_console  # noqa: PLC0415 - as said above
+
+        return TurnView(
+            make_console(sys.stdout, unicode=self._unicode),
+            self._status,
+            lambda: self._reader.ahead.text,
+            unicode=self._unicode,
+        )
+
     async def run(self, session_id: str | None) -> int:
         """Talks until the person exits. Raises UnknownSession or SettingsError if it cannot start."""
-        self._chat.open(session_id)
-        for line in self._greet(resumed=session_id is not None):
+        if session_id is not None:
+            self._chat.open(session_id)
+            self._opened.set()
+        for line in self._greet():
             self._screen.say(line)
-        ready = asyncio.ensure_future(self._warm_up())
+        ready = asyncio.ensure_future(self._get_ready())
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
         try:
             with _silent_keyboard():
                 while not self._leaving.is_set() and (typed := await self._read()) is not None:
-                    await self._answer(typed)
+                    await self._opened.wait()
+                    if self._failure is None and not self._leaving.is_set():
+                        await self._answer(typed)
         finally:
             ready.cancel()
             await asyncio.gather(ready, return_exceptions=True)
             self._reader.ahead.close()
-            await self._chat.close()
+            if self._opened.is_set() and self._failure is None:
+                await self._chat.close()
             loop.remove_signal_handler(signal.SIGINT)
+        if self._failure is not None:
+            raise self._failure
+        if not self._opened.is_set():  # the terminal went away before the prompt was on it
+            return 0
         below = screen_of(sys.stderr)
         for line in self._chat.summary():
             for part in wrap(line, below.columns):
                 below.say(part)
         return 0
 
-    async def _warm_up(self) -> None:
+    async def _get_ready(self) -> None:
         """Loads what the first turn needs while the person types, and asks the server for the size of its window."""
-        await asyncio.to_thread(tokenizer_for(self._chat.status.model).count, "ready")
+        await self._reader.painted.wait()
+        if not self._opened.is_set():
+            await self._open_behind_prompt()
+        begin_collecting()
+        if self._failure is not None:
+            self._leaving.set()
+            self._reading.cancel()
+            return
+        self._reader.redraw()
+        self._reader.complete()
+        await asyncio.to_thread(tokenizer_for(self._choice.model.name).count, "ready")
         await self._chat.agent.asking.learn_window()
         self._chat.refresh()
         self._reader.redraw()
+
+    async def _open_behind_prompt(self) -> None:
+        """Starts the conversation in a thread, and shows above the prompt what it has to say."""
+        heard = self._heard = []
+        opening = asyncio.ensure_future(asyncio.to_thread(self._open))
+        try:
+            await asyncio.wait([opening])
+        finally:  # the person may have left, but a thread cannot be stopped
+            await asyncio.wait([opening])
+            self._failure, self._heard = opening.exception(), None
+            self._opened.set()
+        if heard:
+            await run_in_terminal(lambda: [self._view(event) for event in heard])
+
+    def _open(self) -> None:
+        """Opens the conversation, and loads what its first turn needs."""
+        self._chat.open(behind_prompt=True)
+        self._chat.refresh()
+        for name in ("commands", "view"):
+            import_module(f"penstock.cli.chat.{name}")
 
     @property
     def _screen(self) -> Screen:
@@ -114,9 +175,14 @@ class TerminalChat:
         return screen_of(sys.stdout)
 
     def _hear(self, event: Any) -> None:
-        self._view(event)
+        if self._heard is None:
+            self._view(event)
+        else:
+            self._heard.append(event)
 
     def _status(self, columns: int) -> list[StatusFragment]:
+        if not self._opened.is_set():
+            return []
         return status_line(self._chat.status, columns, unicode=self._unicode)
 
     def _unfold(self) -> None:
@@ -126,22 +192,27 @@ class TerminalChat:
 
     def _ids(self) -> Sequence[tuple[str, str]]:
         """Returns conversations for completion: the beginning of the id, and the title."""
-        found = list_conversations(self._chat.store, _COMPLETED, with_empty=False)
+        from penstock.accounts.conversations import list_conversations  # noqa: PLC0415 - as said above
+        from penstock.accounts.display import SHORT_ID_CHARS  # noqa: PLC0415
+
+        found = list_conversations(self._setup.store, _COMPLETED, with_empty=False)
         return [(one.row.id[:SHORT_ID_CHARS], one.title) for one in found]
 
-    def _greet(self, *, resumed: bool) -> Iterator[str]:
-        screen, status, choice = self._screen, self._chat.status, self._chat.choice
-        yield printable(status.model)
-        folder, room = str(self._chat.setup.folder), screen.columns - 4
+    def _greet(self) -> Iterator[str]:
+        screen, choice = self._screen, self._choice
+        yield printable(choice.model.name)
+        folder, room = str(self._setup.folder), screen.columns - 4
         for line in (
             choice.note,
-            self._chat.caching_line,
+            self._setup.describe_caching(choice),
             f"in {folder}" if width_of(folder) <= room + 1 else f"in …{folder[-room:]}",
             "/help lists commands, Alt-Enter adds a line, Ctrl-D exits",
         ):
             if line:
                 yield from (screen.paint(part, "dim") for part in wrap(printable(line), screen.columns))
-        if resumed:
+        if self._opened.is_set():
+            from penstock.cli.chat.commands import recap  # noqa: PLC0415 - as said above
+
             yield ""
             yield from recap(self._chat, screen)
         yield ""
@@ -170,6 +241,8 @@ class TerminalChat:
 
     async def _answer(self, line: str) -> None:
         """Runs a command, or lets the agent answer."""
+        from penstock.cli.chat.commands import parse_command  # noqa: PLC0415 - as said above
+
         parsed = parse_command(line)
         try:
             if parsed is None:
@@ -192,6 +265,8 @@ class TerminalChat:
             self._screen.say("")
 
     async def _command(self, parsed: TypedCommand) -> None:
+        from penstock.cli.chat.commands import STOPPED, run_command  # noqa: PLC0415 - as said above
+
         if parsed.command is not None and parsed.command.picks and not is_dumb_terminal():
             picked = await self._pick(parsed)
             if picked is None:
@@ -210,6 +285,10 @@ class TerminalChat:
 
         An argument that is not an id narrows the list down. If nothing matches, the command says so itself.
         """
+        from penstock.accounts.conversations import find_conversation, list_conversations  # noqa: PLC0415
+        from penstock.cli.chat.commands import COMMANDS, TypedCommand  # noqa: PLC0415 - as said above
+        from penstock.cli.chat.picker import ConversationList  # noqa: PLC0415
+
         chat, query = self._chat, parsed.argument
         if query and parsed.command is COMMANDS["resume"]:
             with suppress(UnknownSession):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +16,6 @@ from rich.text import Text
 from rich.theme import Theme
 
 from penstock.cli.chat.lines import compaction_lines, strip_controls, tool_line, turn_end_line
-from penstock.cli.chat.markdown import AnswerMarkdown, markdown
 from penstock.cli.chat.resize import count_added_rows
 from penstock.cli.screen import clip, printable, width_of, wrap
 from penstock.config import wants_colour, wraps_on_resize
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderableType, RenderResult
 
     from penstock.cli.chat.lines import StatusFragment
+    from penstock.cli.chat.markdown import AnswerMarkdown
     from penstock.loop.events import AgentEvent
 
 __all__ = ["LOOKS", "TurnView", "draw_markdown", "make_console"]
@@ -107,7 +108,6 @@ class TurnView:
         self._typed = typed
         self._unicode = unicode
         self._live: Live | None = None
-        self._answer = AnswerMarkdown()
         self._answering = False
         self._notices: list[str] = []  # wait for the end of the answer
         self._running: dict[str, _ShownTool] = {}
@@ -205,6 +205,13 @@ class TurnView:
         if self._last:
             self._console.print()
         self._last = "lines"
+
+    @cached_property
+    def _answer(self) -> AnswerMarkdown:
+        """The answer as it arrives. The first turn loads what reads Markdown, so that the prompt need not wait for it."""
+        from penstock.cli.chat.markdown import AnswerMarkdown  # noqa: PLC0415
+
+        return AnswerMarkdown()
 
     def tick(self) -> None:
         """Redraws. Call it about ten times a second."""
@@ -431,6 +438,8 @@ def _strip_end(line: list[Segment]) -> list[Segment]:
 
 def draw_markdown(text: str, rows: int | None = None) -> RenderableType:
     """Returns a text for a console to print, without blank lines around it; with `rows`, only its last rows."""
+    from penstock.cli.chat.markdown import markdown  # noqa: PLC0415 - the prompt need not wait for it
+
     return _Trimmed(markdown(text), rows)
 
 
