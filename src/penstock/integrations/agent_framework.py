@@ -93,7 +93,7 @@ class ContentsTranslator(PartsTranslator[Message, Content]):
 
 
 class PenstockContextProvider(ContextProvider, ChatMiddleware):
-    """Compacts the messages of a model call, where that is due. One instance serves any number of sessions."""
+    """Compacts the messages of a model call, if that is due. One instance serves any number of sessions."""
 
     def __init__(self, source_id: str = "penstock", **options: Unpack[BridgeOptions]) -> None:
         super().__init__(source_id)
@@ -102,14 +102,14 @@ class PenstockContextProvider(ContextProvider, ChatMiddleware):
     async def before_run(
         self, *, agent: Any, session: AgentSession, context: SessionContext, state: dict[str, Any]
     ) -> None:
-        """Puts itself around the model calls of the run, and adds the recall tools where they were asked for."""
+        """Puts itself around the model calls of the run, and adds the recall tools if they were asked for."""
         del agent, state
         context.extend_middleware(self.source_id, [self])
         tools = self._bridge.make_tools(lambda tool: self._make_tool(tool, session))
         context.extend_tools(self.source_id, tools)
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
-        """Sends the messages of a model call compacted where that is due, and learns what the provider counted."""
+        """Sends the messages of a model call compacted if that is due, and learns what the provider counted."""
         options = context.options or {}
         if options.get("conversation_id"):  # the service keeps the messages
             await call_next()

@@ -1,16 +1,16 @@
-"""The bridge between the messages of a framework and a conversation in a store: one for all adapters.
+"""Bridges the messages of a framework and a conversation in a store. All adapters use it.
 
     bridge = Bridge(translator, "langchain", {"recall_tools": True})
     conversation = bridge.open("thread 7", messages, model="gpt-5", system=prompt, tools=schemas)
     fitted = conversation.fit(messages)   # before a request
     conversation.use(usage)               # after its answer
 
-Each message of the framework is translated once and logged. `fit` compacts where it is due and returns the list to send:
-messages that stay are the framework's own objects, since every message of a view knows its place in the log; only
-handoffs, stubs and messages with a handoff in front are translated back. A system prompt that the list begins with, where
-the translator knows one, stays in front: it is not logged, and counts as what stands beside the messages. A host may put the list that it was given into
-its state, or go on with its own: both are known again, and so is a list that another process left in the host's own
-checkpoint. Without a store the log is in memory, and ends with the process.
+Each message of the framework is translated once and logged. `fit` compacts if that is due and returns the list to send.
+Kept messages are the framework's own objects, since every message of a view knows its place in the log; only handoffs,
+stubs and messages with a handoff in front are translated back. A system prompt at the beginning of the list, if the
+translator knows one, stays in front: it is not logged, and counts as part of the request beside the messages. A host may put
+the returned list into its state, or continue with its own: the bridge recognises both, and also a list that another process
+left in the host's checkpoint. Without a store, the log is in memory and ends with the process.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from penstock.conversation.identity import chain, content_digest
 from penstock.conversation.message import Role, Summary
 from penstock.conversation.view import Compaction, Handoff, Kept
 from penstock.conversation.wire import encode_wire, json_text, parse_json
-from penstock.engine.compress import read_settings, run_sync
+from penstock.engine.compress import read_settings
 from penstock.engine.contract import Beside
 from penstock.engine.registry import engine_named
-from penstock.engine.threads import in_thread
+from penstock.engine.threads import in_thread, run_sync
 from penstock.errors import (
     EngineFailure,
     ErrorKind,
@@ -83,41 +83,41 @@ M = TypeVar("M")
 T = TypeVar("T")
 
 _NOTE = "integration"
-_UNAVAILABLE = "[unavailable]"  # stands in a log for a message that was said where this store did not hear it
-_MOST_OPEN = 256  # conversations in memory; one that is asked for again is opened again
-_TRIES = 3  # where another process writes to the same conversation
+_UNAVAILABLE = "[unavailable]"  # in the log, the text of a message that this store never got
+_MOST_OPEN = 256  # conversations in memory; others are opened again when they are needed
+_TRIES = 3  # while another process writes to the same conversation
 _GOES_ON = "the conversation goes on as it is: %s"
 _MOST_RECOVERIES = 3  # of one request
-_MOST_UNAVAILABLE = 100_000  # a text that names more is not ours
+_MOST_UNAVAILABLE = 100_000  # a handoff that names more is not ours
 
 
 class BridgeOptions(TypedDict, total=False):
     """The options that every adapter takes, all by name."""
 
     context_length: int | None
-    """The window in tokens; without it that of the model."""
+    """The window in tokens; without it, that of the model."""
     model: str
-    """The name of the model: its tokens, window and prices. Where an adapter can tell, it need not be given."""
+    """The name of the model, for its tokens, window and prices. Not needed if the adapter can find it out."""
     store: Store | str | None
     """A store, or its address, in which conversations outlive the process; without it they are kept in memory."""
     recall_tools: bool
-    """True gives the agent tools by which it finds and reads what has left its view."""
+    """True gives the agent tools to find and read messages that have left its view."""
     summariser: Any
     """A model that writes the prose of handoffs."""
     settings: Settings | Mapping[str, Any] | None
-    """As `penstock.compress` takes them; `context.engine` chooses the engine."""
+    """Settings as for `penstock.compress`; `context.engine` chooses the engine."""
     on_receipt: Callable[[Receipt], None]
     """Called with the receipt of each compaction."""
 
 
 def write_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options that can be written as JSON: no open store, no function, and no address with a password."""
+    """Returns the options that can be written as JSON: without open stores, functions, and addresses with a password."""
     plain = (str, int, float, dict, type(None))
     return {name: one for name, one in options.items() if isinstance(one, plain) and "@" not in str(one)}
 
 
 class FittedMessages(NamedTuple, Generic[M]):
-    """The messages to send. `changed` says that they are not the list that was given, `receipt` what a compaction did."""
+    """The messages to send. `changed` is True if they differ from the given list; `receipt` is that of a compaction."""
 
     messages: list[M]
     changed: bool
@@ -125,7 +125,7 @@ class FittedMessages(NamedTuple, Generic[M]):
 
 
 class RecallTool(NamedTuple):
-    """A recall tool, for an adapter to make into a tool of its framework. `parameters` is a JSON Schema."""
+    """A recall tool, which an adapter turns into a tool of its framework. `parameters` is a JSON Schema."""
 
     name: str
     description: str
@@ -133,7 +133,7 @@ class RecallTool(NamedTuple):
 
 
 def trace_compaction(receipt: Receipt | None, tracer: Any) -> None:
-    """Writes a receipt, where there is one, as a span of an OpenTelemetry tracer."""
+    """Writes a receipt, if there is one, as a span of an OpenTelemetry tracer."""
     if receipt is not None:
         told = receipt.to_dict().items()
         plain = {f"penstock.{name}": value for name, value in told if isinstance(value, (str, int, float))}
@@ -155,7 +155,7 @@ class Bridge(Generic[M]):
         self._lock = threading.Lock()
 
     def make_tools(self, make: Callable[[RecallTool], T]) -> list[T]:
-        """Returns what `make` makes of each recall tool; nothing where they were not asked for."""
+        """Returns the tools that `make` returns for each recall tool; none without the option `recall_tools`."""
         schemas = tool_schemas() if self.options.get("recall_tools") else []
         return [make(RecallTool(**schema["function"])) for schema in schemas]
 
@@ -169,10 +169,10 @@ class Bridge(Generic[M]):
         system: Any = None,
         tools: Sequence[Any] | None = None,
     ) -> BridgedConversation[M]:
-        """Returns the conversation of that key; without one, the one that these messages continue, or a new one.
+        """Returns the conversation with that key; without a key, the one that these messages continue, or a new one.
 
-        An adapter that is about to send a request names the model, the window of the model where the framework knows it, and
-        what stands beside the messages.
+        An adapter that is about to send a request names the model, the model's window if the framework knows it, and the
+        other parts of the request.
         """
         aside, rest = self.translator.split_system(messages)
         found = self._open_known(key, rest)
@@ -195,7 +195,7 @@ class Bridge(Generic[M]):
             return found
 
     def holds(self, key: str | None, messages: Sequence[M]) -> bool:
-        """Returns True where the conversation of that key, or the one that these messages continue, is open here."""
+        """Returns True if the conversation with that key, or the one that these messages continue, is open here."""
         rest = self.translator.split_system(messages)[1]
         with self._lock:
             return key in self._open if key else self._find_continued(rest) is not None
@@ -215,17 +215,17 @@ class BridgedConversation(Generic[M]):
         self._lock = threading.RLock()
         self._context: Context | None = None
         self._given: list[M] = []  # the host's own list when it last asked
-        self._sent: list[M] = []  # the list that it was told to send
+        self._sent: list[M] = []  # the list that we told it to send
         self._natives: dict[
             int, tuple[Any, M]
         ] = {}  # by place in the log: what was logged, and the host's object
-        self._ahead: list[M] = []  # logged by `fit`, and not told by `extend` yet
+        self._ahead: list[M] = []  # logged by `fit`, before `extend` brought them
         self._made: dict[bytes, M] = {}  # by JSON: messages of ours in the framework's own form
         self._receipt: Receipt | None = None
         self._beside = Beside()
         self._model = str(bridge.options.get("model") or "")
         self._window = bridge.options.get("context_length")
-        self._refusals = 0  # since something was said last
+        self._refusals = 0  # since the last new message
         self._sent_tokens = 0
 
     @property
@@ -241,30 +241,30 @@ class BridgedConversation(Generic[M]):
     # Before a request.
 
     def fit(self, messages: Sequence[M]) -> FittedMessages[M]:
-        """Logs what is new in the host's list, and returns the messages to send: compacted where that is due.
+        """Logs the new messages of the host's list, and returns the messages to send, compacted if that is due.
 
-        Raises nothing that Penstock does: where it cannot work, the list goes on as it is, and the log says why.
+        Never raises errors of Penstock: if it cannot work, the list is returned unchanged, and the log says why.
         """
         return self._try(messages, self._fit)
 
     async def afit(self, messages: Sequence[M]) -> FittedMessages[M]:
-        """As `fit`, without blocking the event loop."""
+        """Does what `fit` does without blocking the event loop."""
         return await in_thread(self.fit, messages)
 
     def compact(self, messages: Sequence[M], focus: str | None = None) -> FittedMessages[M]:
-        """As `fit`, and compacts now, on request."""
+        """Does what `fit` does, but compacts now, on request."""
         return self._try(messages, lambda rest: self._fit(rest, focus or ""))
 
     async def acompact(self, messages: Sequence[M], focus: str | None = None) -> FittedMessages[M]:
-        """As `compact`, without blocking the event loop."""
+        """Does what `compact` does without blocking the event loop."""
         return await in_thread(self.compact, messages, focus)
 
     def surround(self, system: Any, tools: Sequence[Any]) -> None:
-        """Tells what stands beside the messages in the requests from now on: it counts against the window."""
+        """Sets the other parts of requests from now on, which count against the window."""
         self._beside = Beside(system, tools)
 
     def send(self, messages: list[M], ask: Callable[[list[M]], T]) -> T:
-        """Returns what `ask` does with the messages; where the provider refuses them as too long, with fewer of them."""
+        """Calls `ask` with the messages; if the provider refuses them as too long, again with fewer."""
         while True:
             try:
                 return ask(messages)
@@ -272,7 +272,7 @@ class BridgedConversation(Generic[M]):
                 messages = self.recover(messages, error).messages
 
     async def asend(self, messages: list[M], ask: Callable[[list[M]], Awaitable[T]]) -> T:
-        """As `send`, without blocking the event loop."""
+        """Does what `send` does without blocking the event loop."""
         while True:
             try:
                 return await ask(messages)
@@ -282,9 +282,10 @@ class BridgedConversation(Generic[M]):
     def recover(
         self, messages: Sequence[M], error: Exception, *, too_long: bool = False
     ) -> FittedMessages[M]:
-        """Returns a smaller list where `error` says that the last one was too long. Raises `error` where that does not help.
+        """Returns a smaller list if `error` says that the last one was too long. Raises `error` if that does not help.
 
-        It gives up after some refusals in a row. With `too_long`, the host knows that the list was, whatever the error says.
+        Gives up after some refusals in a row. With `too_long`, the host knows that the list was too long, whatever the error
+        says.
         """
         failure = _read_failure(error, too_long=too_long)
         system, rest = self._translator.split_system(messages)
@@ -299,7 +300,7 @@ class BridgedConversation(Generic[M]):
             return self._join_system(system, fitted)
 
     async def arecover(self, messages: Sequence[M], error: Exception) -> FittedMessages[M]:
-        """As `recover`, without blocking the event loop."""
+        """Does what `recover` does without blocking the event loop."""
         return await in_thread(self.recover, messages, error)
 
     def _shrink(self, messages: list[M], failure: ProviderError) -> FittedMessages[M] | None:
@@ -322,7 +323,7 @@ class BridgedConversation(Generic[M]):
             for _ in range(_TRIES):
                 try:
                     return self._join_system(system, work(rest))
-                except StoreConflict as error:  # another process wrote to the conversation: look at it anew
+                except StoreConflict as error:  # another process wrote to the conversation: read it again
                     self._forget()
                     failure: PenstockError = error
                 except PenstockError as error:
@@ -343,7 +344,7 @@ class BridgedConversation(Generic[M]):
         return self._take_view(messages)
 
     def _take_view(self, messages: list[M]) -> FittedMessages[M]:
-        """Returns the view as the framework has it, and remembers the host's list and ours."""
+        """Returns the view as the framework's messages, and remembers the host's list and ours."""
         context = self._live()
         sent = [self._to_native(one) for one in context.messages]
         self._given, self._sent, self._sent_tokens = list(messages), list(sent), context.tokens()
@@ -365,9 +366,9 @@ class BridgedConversation(Generic[M]):
     # After a request.
 
     def use(self, usage: Any, *, includes_cache: bool = False) -> None:
-        """Takes note of what a request used, as the framework reports it: the next estimate goes by it.
+        """Records a request's usage as the framework reports it, for the next estimate.
 
-        With `includes_cache`, its input tokens include those that were read from a cache and written to it.
+        With `includes_cache`, its input tokens include those read from a cache and written to it.
         """
         reported = normalise_usage(usage)
         if includes_cache:
@@ -380,11 +381,11 @@ class BridgedConversation(Generic[M]):
     def use_counts(
         self, prompt: int | None, output: int | None, cache_read: int | None, cache_write: int | None
     ) -> None:
-        """As `use`, for counts of which the prompt includes what was read from a cache and written to it."""
+        """Does what `use` does, for counts whose prompt includes the tokens read from a cache and written to it."""
         self.use(Usage(prompt or 0, output or 0, cache_read or 0, cache_write or 0), includes_cache=True)
 
     def name_model(self, model: str, window: int | None = None) -> None:
-        """Tells which model the conversation is with, and its window in tokens, where that was not known before."""
+        """Sets the model of the conversation, and its window in tokens, if they were unknown before."""
         with self._lock, _go_on():
             self._window = self._window or window
             if not model or self._model:
@@ -404,11 +405,11 @@ class BridgedConversation(Generic[M]):
             return context.session.handle_tool_call(tool, arguments, tokens=tokens)
 
     async def aanswer(self, tool: str, arguments: Any) -> str:
-        """As `answer`, without blocking the event loop."""
+        """Does what `answer` does without blocking the event loop."""
         return await in_thread(self.answer, tool, arguments)
 
     def leave(self) -> None:
-        """Lets go of the conversation; one without a store is deleted."""
+        """Releases the conversation; deletes it if there is no store."""
         with self._lock:
             if self._context is not None and self._bridge.in_memory:
                 self._bridge.store.delete(self._context.session.row.conversation)
@@ -417,13 +418,13 @@ class BridgedConversation(Generic[M]):
     # For a host that keeps no list of its own.
 
     def read(self) -> list[M]:
-        """Returns the list to go on from: what stands in the view."""
+        """Returns the list from which to continue: the view."""
         with self._lock:
             self._live().catch_up()
             return self._take_view([self._to_native(one) for one in self._live().messages]).messages
 
     def extend(self, messages: Sequence[M]) -> None:
-        """Logs messages that come next. Those that a request has held already, and `fit` has logged, are known."""
+        """Logs the next messages, except those that `fit` has logged already for a request."""
         with self._lock:
             self._live()
             new = list(messages)
@@ -434,7 +435,7 @@ class BridgedConversation(Generic[M]):
             self._sent += new
 
     def take_back(self, count: int = 1) -> list[M]:
-        """Takes the last so many messages out of the view, and returns them."""
+        """Takes the last `count` messages out of the view, and returns them."""
         with self._lock:
             self.read()
             places = [one.position for one in self._live().messages]
@@ -450,14 +451,14 @@ class BridgedConversation(Generic[M]):
             )
 
     def clear(self) -> None:
-        """Empties the view; the store keeps what was said."""
+        """Empties the view; the store keeps the messages."""
         with self._lock:
             self._live().session.clear()
             self._live().reload()
             self.read()
 
     def refit(self) -> FittedMessages[M]:
-        """As `fit`, with the list that the host had when it last asked."""
+        """Does what `fit` does, with the host's list of the last call."""
         return self._try(self._given, self._fit)
 
     def _are_equal(self, one: M, other: M) -> bool:
@@ -466,17 +467,17 @@ class BridgedConversation(Generic[M]):
             == 1
         )
 
-    # Knowing the host's list again.
+    # Recognising the host's list.
 
     def is_continued_by(self, messages: Sequence[M]) -> bool:
-        """Returns True where the list begins with what this conversation held when it was last asked."""
+        """Returns True if the list begins with this conversation's messages at the last call."""
         return bool(self._sent) and any(
             len(known) <= len(messages) and all(map(_are_same, known, messages))
             for known in (self._sent, self._given)
         )
 
     def _log(self, messages: list[M]) -> None:
-        """Logs what the list has more than the conversation. A list that goes another way takes the rest back first."""
+        """Logs the messages that the conversation does not have. First takes back those in which the list differs."""
         for known in (self._sent, self._given):
             if known and len(known) <= len(messages) and all(map(_are_same, known, messages)):
                 self._append(messages[len(known) :])
@@ -503,7 +504,7 @@ class BridgedConversation(Generic[M]):
                 self._natives[logged.position or 0] = (logged.wire, native)
 
     def _follow(self, standing: list[tuple[int | None, Any]], messages: list[M], wires: list[Any]) -> bool:
-        """Goes on where the list begins with all of these, and logs the rest of it."""
+        """Logs the rest of a list that begins with all of these; returns False for any other list."""
         if len(standing) > len(wires) or self._count_shared(standing, wires) < len(standing):
             return False
         self._hold(standing, messages)
@@ -511,7 +512,7 @@ class BridgedConversation(Generic[M]):
         return True
 
     def _go_back(self, messages: list[M], wires: list[Any]) -> bool:
-        """Takes back what the host has taken back. False where its list has nothing in common with the conversation."""
+        """Takes back what the host took back; returns False if its list has nothing in common with the conversation."""
         for standing in (self._read_view(), self._read_log()):
             shared = self._count_shared(standing, wires)
             last = next((place for place, _ in reversed(standing[:shared]) if place is not None), None)
@@ -527,7 +528,7 @@ class BridgedConversation(Generic[M]):
         return False
 
     def _count_shared(self, standing: Sequence[tuple[int | None, Any]], wires: Sequence[Any]) -> int:
-        """Returns how many messages at the start say the same, be it in other words: ids and marks are no content."""
+        """Returns how many messages at the start have the same content; ids and marks are not content."""
         dialect = dialect_named(self._translator.dialect)
         pairs = zip((wire for _, wire in standing), wires, strict=False)
         for place, (one, other) in enumerate(pairs):
@@ -536,7 +537,7 @@ class BridgedConversation(Generic[M]):
         return min(len(standing), len(wires))
 
     def _hold(self, standing: Sequence[tuple[int | None, Any]], messages: Sequence[M]) -> None:
-        """Remembers which of the host's objects says what, by place in the log, or by its JSON for what is ours."""
+        """Remembers the host's objects by their places in the log, and objects of our own messages by their JSON."""
         for (place, wire), native in zip(standing, messages, strict=False):
             if place is None:
                 self._made[encode_wire(wire)] = native
@@ -544,7 +545,7 @@ class BridgedConversation(Generic[M]):
                 self._natives[place] = (wire, native)
 
     def _read_view(self) -> list[tuple[int | None, Any]]:
-        view = self._live().session.workings.read_standing().view
+        view = self._live().session.workings.read_view_base().view
         return list(zip(view.positions, view.wires, strict=True))
 
     def _read_log(self) -> list[tuple[int | None, Any]]:
@@ -566,12 +567,12 @@ class BridgedConversation(Generic[M]):
         self._made.clear()
 
     def _resume(self) -> Context | None:
-        """Returns the context of the conversation as the store knows it; None where it does not."""
+        """Returns the context of the conversation in the store; None if it is not there."""
         noted = self._bridge.store.note(_NOTE, self._note_key) if self.key else None
         return None if noted is None else self._open_session(noted.decode())
 
     def _find_stored(self, wires: Sequence[Any]) -> Context | None:
-        """Returns the context of the stored conversation of this adapter that the list continues, by its content."""
+        """Returns the context of this adapter's stored conversation that the list continues, judging by the content."""
         if self._bridge.in_memory or not wires:
             return None
         new = prepare_given(
@@ -582,7 +583,7 @@ class BridgedConversation(Generic[M]):
         if known is None:
             return None
         conversation = self._bridge.store.session(known[0]).conversation
-        if self._bridge.store.note(_NOTE, conversation) is None:  # another program's
+        if self._bridge.store.note(_NOTE, conversation) is None:  # it belongs to another program
             return None
         return self._open_session(known[0])
 
@@ -641,19 +642,20 @@ class BridgedConversation(Generic[M]):
 
 
 def _log_notice(notice: Notice) -> None:
-    """A window that fills up is routine where a compaction follows by itself; one that is full is not."""
+    """Logs a notice. A window that is filling up is routine, since a compaction follows by itself; a full one is not."""
     log.log(WARNING if notice.level is Level.EMERGENCY else INFO, "%s", notice.text)
 
 
 def _adopt(context: Context, wires: Sequence[Any]) -> list[tuple[int | None, Any]]:
     """Logs a whole list, and returns the place of each message in the log.
 
-    A list that an earlier process compacted begins with its handoff, which names messages by their numbers. They are not to
-    be had, but their numbers stay theirs: the log says of each that it is not available.
+    A list that an earlier process compacted begins with its handoff, which names messages by their numbers. These messages
+    are gone, but they keep their numbers: the log says of each that it is unavailable.
     """
     workings = context.session.workings
     dialect = dialect_named(context.session.row.dialect)
-    numbers = _read_numbers(workings.notebook.open(list(wires), dialect)) if wires else {}
+    with workings.notebook.kept_whole():
+        numbers = _read_numbers(workings.notebook.open(list(wires), dialect)) if wires else {}
     length = max(numbers.values(), default=0)
     if length <= len(numbers) or length > len(wires) + _MOST_UNAVAILABLE:
         context.append(wires)
@@ -671,7 +673,7 @@ def _adopt(context: Context, wires: Sequence[Any]) -> list[tuple[int | None, Any
         else:
             pieces.append(Handoff(Summary(_UNAVAILABLE, 1), covers, written=json_text(wires[index])))
             covers = ()
-    base = workings.read_standing()
+    base = workings.read_view_base()
     tokens = workings.weigh(wires)
     receipt = {"adopted": len(wires), "tokens_before": tokens, "tokens_after": tokens}
     workings.record(base, Compaction(base.tip.id, base.tip.length, tuple(pieces)), receipt)
@@ -681,7 +683,7 @@ def _adopt(context: Context, wires: Sequence[Any]) -> list[tuple[int | None, Any
 
 
 def _read_numbers(opened: Opened) -> dict[int, int]:
-    """Returns the number of each message of the list by its index; 0 for a handoff that is a message of its own."""
+    """Returns the number of each message of the list, by index; 0 for a handoff that is a message of its own."""
     pairs = zip(opened.sources, opened.transcript.numbers, strict=True)
     numbers: dict[int, int] = {}
     for source, number in pairs:
@@ -692,7 +694,7 @@ def _read_numbers(opened: Opened) -> dict[int, int]:
 
 @contextmanager
 def _go_on() -> Iterator[None]:
-    """An agent must not stop because its context engine fails: the log says what failed."""
+    """Lets an agent continue after a failure of its context engine, which the log reports."""
     try:
         yield
     except PenstockError as error:
@@ -707,7 +709,7 @@ async def _compact_by_hand(context: Context, focus: str) -> None:
 
 
 def _read_failure(error: Exception, *, too_long: bool) -> ProviderError | None:
-    """Returns an SDK's error where it says, or the host knows, that the request was too long."""
+    """Returns an SDK's error if it says, or the host knows, that the request was too long."""
     status, body = getattr(error, "status_code", None), getattr(error, "body", None)
     failure = classify_error(status if isinstance(status, int) else None, body or str(error))
     if failure.kind not in (ErrorKind.PROMPT_TOO_LONG, ErrorKind.PAYLOAD_TOO_LARGE):

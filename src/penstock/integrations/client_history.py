@@ -11,10 +11,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._log import log
-from penstock.conversation.wire import parse_json
+from penstock.conversation.wire import parse_json, read_text
 from penstock.errors import InputError
 from penstock.sessions.importing import WITHOUT_PARENT, adopt_conversation
-from penstock.transfer.lines import read_text
 from penstock.transfer.reading import read_recorded
 
 if TYPE_CHECKING:
@@ -57,9 +56,9 @@ class ClientHistory:
         self._lock = Lock()
 
     def catch_up(self, seconds: float | None = None) -> int:
-        """Imports what is new, for so many seconds at most; returns how many files are left.
+        """Imports what is new, for a limited time; returns how many files are left.
 
-        Another thread that is at it is waited for as long.
+        If another thread is doing so, waits for it as long.
         """
         end = None if seconds is None else time.monotonic() + seconds
         if not self._lock.acquire(timeout=-1 if seconds is None else seconds):
@@ -122,7 +121,7 @@ class ClientHistory:
 
 
 def _read_folder(path: Path) -> str:
-    """Returns the folder that a session was about, as its first lines tell; empty where they do not."""
+    """Returns the folder that a session was about, as its first lines tell; empty if they do not."""
     with path.open("rb") as file:
         for raw in file.read(_HEAD_BYTES).split(b"\n")[:_HEAD_LINES]:
             try:

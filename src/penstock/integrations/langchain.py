@@ -77,7 +77,7 @@ class MessageTranslator(ChatTranslator[BaseMessage]):
 
 
 class PenstockMiddleware(AgentMiddleware[Any, Any, Any]):
-    """Compacts the state of an agent before a model call, where that is due. One instance serves any number of threads."""
+    """Compacts the state of an agent before a model call, if that is due. One instance serves any number of threads."""
 
     def __init__(self, **options: Unpack[BridgeOptions]) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class PenstockMiddleware(AgentMiddleware[Any, Any, Any]):
         self.tools = self._bridge.make_tools(self._make_tool)
 
     def before_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
-        """Replaces the messages of the state where they were compacted."""
+        """Replaces the messages of the state if they were compacted."""
         return _replace(self._open(state["messages"]).fit(state["messages"]), runtime)
 
     async def abefore_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
@@ -103,7 +103,7 @@ class PenstockMiddleware(AgentMiddleware[Any, Any, Any]):
         return await opened.asend(request.messages, lambda sent: handler(request.override(messages=sent)))
 
     def after_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:  # noqa: ARG002  # of the interface
-        """Takes note of what the provider counted."""
+        """Records what the provider counted."""
         last = state["messages"][-1]
         if isinstance(last, AIMessage) and last.usage_metadata:
             self._open(state["messages"]).use(last.usage_metadata)

@@ -1,6 +1,6 @@
 """Stored conversations as one history: searched together, and read by handles that name the conversation, too.
 
-`3f9a2c41/m12` is message m12 of the conversation whose id begins with 3f9a2c41. Where one conversation is chosen, `m12` is enough.
+`3f9a2c41/m12` is message m12 of the conversation whose id begins with 3f9a2c41. If one conversation is chosen, `m12` is enough.
 Everything that leaves is redacted: who asks may not have seen it before.
 """
 
@@ -42,14 +42,14 @@ _MOST_LISTED = 200
 
 
 class LibraryScope(msgspec.Struct, frozen=True, kw_only=True):
-    """The conversations that are meant: one, or those of a folder, of a program, or of both; all where nothing is named."""
+    """The conversations that are meant: one, or those of a folder, of a program, or of both; all if nothing is named."""
 
     session: str = ""
     folder: str = ""
     client: str = ""
 
     def holds_folder(self, folder: str) -> bool:
-        """Returns True where the folder is the one of the scope, or inside it."""
+        """Returns True if the folder is the one of the scope, or inside it."""
         return not self.folder or (bool(folder) and PurePath(folder).is_relative_to(self.folder))
 
 
@@ -72,7 +72,7 @@ class Library:
         self._embedder = embedder_for(settings)
 
     def answer(self, tool: str, arguments: object, tokens: int) -> str:
-        """Returns the answer of a recall tool, as JSON of at most so many tokens."""
+        """Returns the answer of a recall tool, as JSON of at most `tokens` tokens."""
         return answer(self, tool, arguments, Budget(self._count, tokens), redact=self._redact)
 
     def list_conversations(self, limit: int = _MOST_LISTED) -> list[ShelvedConversation]:

@@ -37,7 +37,7 @@ _SYSTEM_ROLES = ("system", "developer")
 
 
 class PenstockCallback(CustomLogger):
-    """Compacts the messages of requests where that is due. A request that it does not understand passes as it is."""
+    """Compacts the messages of requests if that is due. A request that it does not understand passes as it is."""
 
     def __init__(self, **options: Unpack[BridgeOptions]) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class PenstockCallback(CustomLogger):
     async def async_pre_call_hook(
         self, user_api_key_dict: Any, cache: Any, data: dict[str, Any], call_type: str
     ) -> dict[str, Any]:
-        """Returns the request, with fewer messages where they were compacted."""
+        """Returns the request, with fewer messages if they were compacted."""
         del cache
         if (dialect := _read_dialect(data, call_type)) is None:
             return data
@@ -71,7 +71,7 @@ class PenstockCallback(CustomLogger):
     async def async_post_call_success_hook(
         self, data: dict[str, Any], user_api_key_dict: Any, response: Any
     ) -> Any:
-        """Takes note of what the provider counted."""
+        """Records what the provider counted."""
         usage, key = getattr(response, "usage", None), _name_conversation(user_api_key_dict, data)
         for dialect, bridge in self._bridges.items() if usage else ():
             messages = data.get(_name_field(dialect))

@@ -48,7 +48,7 @@ class CompactionEvent(BaseEvent):
 
 
 class PenstockMemory(BaseMemory):
-    """One conversation, in memory or in a store. `get` compacts it where that is due. Serves one run at a time."""
+    """One conversation, in memory or in a store. `get` compacts it if that is due. Serves one run at a time."""
 
     session_id: str = ""
     options: dict[str, Any] = Field(default_factory=dict)
@@ -107,7 +107,7 @@ class PenstockMemory(BaseMemory):
         self.messages.append(message)
 
     def set(self, messages: list[ChatMessage]) -> None:
-        """Replaces the list. Where it begins as the conversation does, it goes on from there."""
+        """Replaces the list. If it begins as the conversation does, it goes on from there."""
         self.messages = list(messages)
 
     def reset(self) -> None:

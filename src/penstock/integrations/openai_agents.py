@@ -56,7 +56,7 @@ class PenstockSession(SessionABC):
         return RunConfig(call_model_input_filter=self.fit_input, **settings)
 
     async def fit_input(self, data: CallModelData[Any]) -> ModelInputData:
-        """Returns the input of a model call, compacted where that is due: a `call_model_input_filter`."""
+        """Returns the input of a model call, compacted if that is due: a `call_model_input_filter`."""
         given = data.model_data
         model = data.agent.model
         conversation = self._bridge.open(
@@ -93,7 +93,7 @@ class PenstockSession(SessionABC):
         *,
         wrapper: RunContextWrapper[Any] | None = None,
     ) -> None:
-        """Compacts after a turn where that is due, or in any case with `force`. No model of OpenAI is asked."""
+        """Compacts after a turn if that is due, or in any case with `force`. No model of OpenAI is asked."""
         if wrapper is not None and (entries := wrapper.usage.request_usage_entries):
             self._conversation.use(entries[-1])
         if (args or {}).get("force") and wrapper is None:

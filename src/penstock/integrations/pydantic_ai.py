@@ -95,17 +95,17 @@ class HistoryTranslator(PartsTranslator[ModelMessage, Any]):
 
 
 class PenstockCapability(AbstractCapability[Any]):
-    """Compacts the history of a run before a model request, where that is due. One instance serves any number of runs."""
+    """Compacts the history of a run before a model request, if that is due. One instance serves any number of runs."""
 
     def __init__(self, **options: Unpack[BridgeOptions]) -> None:
         self._bridge: Bridge[ModelMessage] = Bridge(HistoryTranslator(), "pydantic-ai", options)
 
     def get_toolset(self) -> FunctionToolset[Any] | None:
-        """Returns the recall tools, where they were asked for."""
+        """Returns the recall tools, if they were asked for."""
         return FunctionToolset(tools) if (tools := self._bridge.make_tools(self._make_tool)) else None
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: Any) -> Any:
-        """Replaces the messages of the request and of the run where they were compacted."""
+        """Replaces the messages of the request and of the run if they were compacted."""
         beside = request_context.model_request_parameters
         conversation = self._bridge.open(
             ctx.conversation_id,
@@ -125,7 +125,7 @@ class PenstockCapability(AbstractCapability[Any]):
         return await again.model.request(again.messages, again.model_settings, again.model_request_parameters)
 
     async def after_model_request(self, ctx: Any, *, request_context: Any, response: Any) -> Any:
-        """Takes note of what the provider counted."""
+        """Records what the provider counted."""
         conversation = self._bridge.open(ctx.conversation_id, request_context.messages)
         conversation.use(response.usage, includes_cache=True)
         return response

@@ -5,7 +5,7 @@
 
     agent = Agent(model, tools=tools, conversation_manager=PenstockConversationManager(recall_tools=True))
 
-Messages are compacted in place before a model call, within a run as well as between runs, and again where the provider refuses
+Messages are compacted in place before a model call, within a run as well as between runs, and again if the provider refuses
 them as too long. A session manager restores the compacted list; the conversation is the one of its session. A receipt is a span
 of the global OpenTelemetry tracer. One manager serves one agent.
 """
@@ -80,7 +80,7 @@ class ConverseTranslator(PartsTranslator[dict[str, Any], dict[str, Any]]):
 
 
 class PenstockConversationManager(ConversationManager):
-    """Compacts the messages of an agent before a model call, where that is due."""
+    """Compacts the messages of an agent before a model call, if that is due."""
 
     def __init__(self, **options: Unpack[BridgeOptions]) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class PenstockConversationManager(ConversationManager):
         self._compacted: list[dict[str, Any]] = []  # the list after the last compaction, for the session
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Subscribes to what happens around a model call, and adds the recall tools where they were asked for."""
+        """Subscribes to what happens around a model call, and adds the recall tools if they were asked for."""
         super().register_hooks(registry, **kwargs)
         tools = self._bridge.make_tools(self._make_tool)
         registry.add_callback(AgentInitializedEvent, lambda new: new.agent.tool_registry.process_tools(tools))
@@ -99,7 +99,7 @@ class PenstockConversationManager(ConversationManager):
         """Does nothing after a run: the next model call looks at what it was given."""
 
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:  # noqa: ARG002
-        """Compacts what the provider refused, and raises its error where that cannot help; without one, compacts now."""
+        """Compacts what the provider refused, and raises its error if that cannot help; without one, compacts now."""
         given, conversation = agent.messages, self._open(agent)
         fitted = conversation.recover(given, e, too_long=True) if e else conversation.compact(given)
         self._replace(agent, fitted)

@@ -120,7 +120,7 @@ class PartsTranslator(Translator[M], Generic[M, P]):
         return system, rest
 
     def join_system(self, system: list[M], messages: list[M]) -> list[M]:
-        """Returns the messages with the system prompt in front again, in the first of them where it was there."""
+        """Returns the messages with the system prompt in front again, in the first of them if it was there."""
         if self.system_parts and system and messages:
             role, parts = self.read_message(messages[0])
             own_role, aside = self.read_message(system[0])

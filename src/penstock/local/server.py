@@ -88,7 +88,7 @@ class LocalServer:
         return self._child.pid if self._child else None
 
     def start(self) -> None:
-        """Load the model and wait until it answers. Blocks."""
+        """Loads the model and waits until it answers."""
         if self._child is not None:
             return
         # Complaints go to a file, as a pipe would have to be read.
@@ -105,7 +105,7 @@ class LocalServer:
             undo.pop_all()
 
     def stop(self) -> None:
-        """End the child. Safe to call twice; when it returns, the port is closed."""
+        """Ends the child. Safe to call twice; when it returns, the port is closed."""
         child, self._child = self._child, None
         if child is None:
             return
@@ -120,7 +120,7 @@ class LocalServer:
             child.stdout.close()
 
     def wait(self) -> int:
-        """Block until the child ends by itself; its exit code."""
+        """Waits until the child ends by itself; returns its exit code."""
         return self._child.wait() if self._child else 0
 
     def __enter__(self) -> Self:
@@ -159,7 +159,7 @@ class LocalServer:
 
 
 def _exchange(child: subprocess.Popen[bytes], order: bytes, limit_seconds: float) -> bytes:
-    """Give the order and read the answer; empty if the child ended first or had to be ended."""
+    """Gives the order and reads the answer; empty if the child ended first or had to be ended."""
     if child.stdin is None or child.stdout is None:
         return b""
     too_late = threading.Timer(limit_seconds, child.kill)  # which ends the read below, on every system

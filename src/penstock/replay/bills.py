@@ -82,7 +82,7 @@ def bill_of(
 ) -> Bill:
     """Returns the bill of the session if it is compacted before the requests `compacted`, in ascending order.
 
-    `summarised` are those of them for which a model is asked, where that is not all of them.
+    `summarised` are those of them for which a model is asked, if that is not all of them.
     """
     terms = case.terms
     at = np.asarray(compacted, dtype=np.intp)

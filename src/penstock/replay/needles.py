@@ -63,7 +63,7 @@ class Recalled(msgspec.Struct, frozen=True):
 
     @property
     def share(self) -> float | None:
-        """The share that was kept; None where nothing was needed."""
+        """The share that was kept; None if nothing was needed."""
         return self.kept / self.needed if self.needed else None
 
     def __add__(self, other: Recalled) -> Recalled:
@@ -122,7 +122,7 @@ class Lookups(msgspec.Struct, frozen=True):
         return Lookups(self.sessions + other.sessions, self.asked + other.asked, found)
 
     def shares(self) -> tuple[float, ...]:
-        """Returns the share that was found within each of the places; none where nothing was asked."""
+        """Returns the share that was found within each of the places; none if nothing was asked."""
         return tuple(count / self.asked for count in self.found) if self.asked else ()
 
 

@@ -110,7 +110,7 @@ settings, with a summary by a model, as the engine does with `context.economics:
 
 
 def at_size(course: Course, case: Case, limit_tokens: int) -> list[int]:
-    """Compact whenever the view has reached a size, and something can be dropped."""
+    """Compacts whenever the view has reached a size, and something can be dropped."""
     compacted: list[int] = []
     sums, base = course.sums, float(course.static_tokens)
     least = course.static_tokens + case.kept_tokens
@@ -125,7 +125,7 @@ def at_size(course: Course, case: Case, limit_tokens: int) -> list[int]:
 
 
 def by_rule(course: Course, case: Case, mode: Literal["on", "gated"], limit_tokens: int) -> list[int]:
-    """Compact as `penstock.planning.economics` decides, request by request."""
+    """Compacts as `penstock.planning.economics` decides, request by request."""
     return [*_follow_rule(course, case, mode, limit_tokens)]
 
 
@@ -181,7 +181,7 @@ def compare(
 ) -> list[PolicyOutcome]:
     """Returns what the sessions cost under each policy; `of_never` is relative to the first policy.
 
-    Only sessions that `has_room` are compared. SettingsError where none is left.
+    Only sessions that `has_room` are compared. SettingsError if none is left.
     """
     roomy = [trace for trace in traces if has_room(trace, case)]
     if not roomy:

@@ -1,4 +1,4 @@
-"""Measures what compactions of a replayed session would have kept of what the agent needed after them."""
+"""Measures how much of what the agent needed later the compactions of a replayed session would have kept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.stores.store import Store
     from penstock.stores.values import LogEntry
 
-__all__ = ["StoredSession", "measure_recall", "read_session"]
+__all__ = ["StoredSession", "measure_recall", "read_recorded_session"]
 
 
 class StoredSession(msgspec.Struct, frozen=True, eq=False):
@@ -35,7 +35,7 @@ class StoredSession(msgspec.Struct, frozen=True, eq=False):
     positions: list[int]
 
 
-def read_session(store: Store, session_id: str) -> StoredSession:
+def read_recorded_session(store: Store, session_id: str) -> StoredSession:
     """Returns the conversation with this session, whose requests are those of `read_stored_trace`."""
     row = store.session(session_id)
     dialect = dialect_named(row.dialect)
@@ -52,9 +52,9 @@ def read_session(store: Store, session_id: str) -> StoredSession:
 def measure_recall(
     session: StoredSession, compacted: Sequence[int], kept_tokens: int, settings: Settings
 ) -> Recalled:
-    """Compact the session before these requests, one after the other, without a model, and see what is missed.
+    """Compacts the session before these requests, one after the other, without a model, and measures what is missed.
 
-    Each compaction is made of the view that the one before it left. What is needed after it is looked for until the
+    Each compaction is made of the view that the one before it left. Values needed after it are looked for until the
     next one. A compaction whose view cannot be that small is left out, and so are those after it.
     """
     dialect = dialect_named(session.dialect)

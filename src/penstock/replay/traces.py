@@ -73,10 +73,10 @@ def read_traces(data: bytes, static_tokens: int = STATIC_TOKENS) -> list[Trace]:
         except msgspec.ValidationError as error:
             raise InputError(f"this is not a trace of requests: {error}", position=f"line {number}") from None
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise MalformedJSON("this is no JSON", position=f"line {number}") from None
+            raise MalformedJSON("this is not JSON", position=f"line {number}") from None
         traces.append(_check(read, number, static_tokens))
     if not any(trace.requests for trace in traces):
-        raise InputError("there are no requests in it: give a file with a trace a line")
+        raise InputError("there are no requests in it: give a file with one trace per line")
     return [trace for trace in traces if trace.requests]
 
 
@@ -97,10 +97,10 @@ def _check(read: _Line, number: int, static_tokens: int) -> Trace:
 
 
 def read_stored_trace(store: Store, session_id: str) -> Trace | None:
-    """Returns the trace of a stored conversation, by the usage of its requests; None where there are fewer than two on record.
+    """Returns the trace of a stored conversation, by the usage of its requests; None if there are fewer than two on record.
 
-    What a request appended is by how much its prompt was larger than the one before. Where it was smaller, the program
-    that made it had compacted: then the answer before is taken as appended, which is the least that can have been.
+    A request is taken to have appended the tokens by which its prompt was larger than the one before. If it was smaller, the
+    program that made it had compacted: then the answer before is taken as appended, which is the minimum.
     """
     rows = turns_of(store, session_id)
     if len(rows) < 2:

@@ -72,17 +72,17 @@ class EngineContract(ABC):
 
     @abstractmethod
     def make_engine(self) -> ContextEngine:
-        """A fresh engine."""
+        """Returns a fresh engine."""
 
     def told_engine(self) -> ContextEngine:
-        """A fresh engine that knows a window: its own, or that of a model, which is the first thing a host tells it."""
+        """Returns a fresh engine that knows a window: its own, or that of a model, which is the first thing a host tells it."""
         engine = self.make_engine()
         if not engine.context_length:
             engine.update_model("some-model", _WINDOW)
         return engine
 
     def conversation(self) -> Chat:
-        """A legal conversation that the engine can make smaller."""
+        """Returns a legal conversation that the engine can make smaller."""
         return long_conversation()
 
     def test_it_is_an_engine_with_a_name(self) -> None:
@@ -127,7 +127,7 @@ class EngineContract(ABC):
             _require(engine.last_completion_tokens >= 0, f"no negative completion from {usage}")
 
     def test_it_compresses_at_the_threshold_and_not_at_once(self) -> None:
-        """The last reported prompt decides where no number is given."""
+        """The last reported prompt decides if no number is given."""
         engine = self.told_engine()
         _require(not engine.should_compress(1), "one token is no reason")
         _require(engine.should_compress(engine.context_length), "a full window is one")
@@ -341,7 +341,7 @@ def call_as_host(method: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 
 def check_engine(make_engine: Callable[[], ContextEngine], *, converges: bool = False) -> list[str]:
-    """Run the whole contract against an engine. Returns the names of what was tested; raises AssertionError."""
+    """Runs the whole contract against an engine. Returns the names of what was tested; raises AssertionError."""
     chosen = converges
 
     class Contract(EngineContract):
@@ -360,7 +360,7 @@ def check_engine(make_engine: Callable[[], ContextEngine], *, converges: bool = 
 
 
 def _require_legal(engine: ContextEngine, messages: Chat, what: str) -> Chat:
-    """The result of a compression, which a provider would take, and which still holds the last request."""
+    """Returns the result of a compression, which a provider would take, and which still holds the last request."""
     before = copy.deepcopy(messages)
     result = engine.compress(messages)
     _require(messages == before, f"{what} is the host's, and is not changed")
@@ -400,7 +400,7 @@ _LAST = {"role": "user", "content": "Which part names owner_17?"}
 
 
 def long_conversation(turns: int = 30) -> Chat:
-    """A chat of an agent at work, with a system prompt and a last request."""
+    """Returns a chat of an agent at work, with a system prompt and a last request."""
     return [dict(_SYSTEM), *agent_turns(0, turns), dict(_LAST)]
 
 
@@ -418,7 +418,7 @@ def agent_turns(first: int, end: int) -> Chat:
 
 
 def every_shape(turns: int = 24) -> dict[str, Chat]:
-    """The shapes that lists come in, by what is special about them. Each is long, legal, and ends with its last word."""
+    """Returns the shapes that lists come in, by what is special about them. Each is long, legal, and ends with its last word."""
     return {
         "with a system prompt": long_conversation(turns),
         "without a system prompt": [*agent_turns(0, turns), dict(_LAST)],
@@ -446,7 +446,7 @@ def every_shape(turns: int = 24) -> dict[str, Chat]:
 
 
 def giant_result(characters: int) -> Chat:
-    """A chat with one tool result of so many characters right before its end."""
+    """Returns a chat with one tool result of so many characters right before its end."""
     lines = [f"{number}: the value is {number * 37}" for number in range(characters // 24)]
     return [
         dict(_SYSTEM),

@@ -49,7 +49,7 @@ _TARGET_TOKENS = 1_500
 
 
 def check_tool(make: Callable[[], Tool], folder: str = ".") -> None:
-    """Raises AssertionError where hosts could not use the tool: its description, and how it takes what a model may send.
+    """Raises AssertionError if hosts could not use the tool: its description, and how it takes what a model may send.
 
     Every approval is refused, and the tool is called with rubbish only: a sound tool changes nothing in the world.
     """
@@ -79,7 +79,7 @@ def check_tool(make: Callable[[], Tool], folder: str = ".") -> None:
 
 
 def check_provider(preset: Preset, name: str = "") -> None:
-    """Raises AssertionError where the provider could not be connected to, or where its name is one of ours."""
+    """Raises AssertionError if the provider could not be connected to, or if its name is one of ours."""
     _require(isinstance(preset, Preset), f"a provider is a Preset, not a {type(preset).__name__}")
     _require(name not in PRESETS, f"the name {name!r} is taken")
     dialect_named(preset.dialect)
@@ -92,7 +92,7 @@ def check_provider(preset: Preset, name: str = "") -> None:
 
 
 def check_dialect(dialect: Dialect) -> None:
-    """Raises AssertionError where conversations could not be read, changed and compacted in the dialect.
+    """Raises AssertionError if conversations could not be read, changed and compacted in the dialect.
 
     It builds a conversation with calls and results, reads it again, changes each message, and compacts it.
     """

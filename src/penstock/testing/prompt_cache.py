@@ -28,7 +28,7 @@ _FIVE_MINUTES = 300.0
 
 
 class _Prefix(msgspec.Struct, frozen=True):
-    """The prompt up to the end of one segment. `ttl_seconds` is 0 where no mark stands there."""
+    """The prompt up to the end of one segment. `ttl_seconds` is 0 if no mark stands there."""
 
     digest: bytes
     tokens: int
@@ -76,7 +76,7 @@ class PromptCache:
         return 0
 
     def _write(self, prefixes: Sequence[_Prefix], now: float, read: int) -> tuple[int, int]:
-        """Keep what is marked. Returns the tokens written, and those of them that were written for an hour."""
+        """Keeps what is marked. Returns the tokens written, and those of them that were written for an hour."""
         written = hour = 0
         reached = read
         for prefix in prefixes:

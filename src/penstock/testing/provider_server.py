@@ -38,7 +38,7 @@ _MOST_BYTES = 1 << 30
 
 @contextlib.contextmanager
 def scripted_provider(replies: Replies, **options: Unpack[Choices]) -> Iterator[ScriptedProvider]:
-    """A running provider, for code that is not async. `options` are those of `Options`."""
+    """Runs a provider, for code that is not async. `options` are those of `Options`."""
     with ScriptedProvider(replies, **options) as server:
         yield server
 
@@ -245,7 +245,7 @@ async def _stream(request: web.Request, served: Served, dialect: str) -> web.Str
 
 
 def _drop(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
-    """Close the connection with the answer unfinished. What was written still arrives."""
+    """Closes the connection with the answer unfinished. What was written still arrives."""
     if request.transport is not None:
         request.transport.close()
     return response

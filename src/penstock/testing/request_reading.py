@@ -39,7 +39,7 @@ class RequestReading(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.weights)
 
     def scale(self, factor: float) -> RequestReading:
-        """Returns the reading of a provider that counts so many tokens for each of ours."""
+        """Returns the reading of a provider whose counts are this multiple of ours."""
         if factor == 1.0:
             return self
         return msgspec.structs.replace(self, weights=tuple(round(factor * weight) for weight in self.weights))

@@ -24,8 +24,8 @@ _SECRET_HEADERS = frozenset(("authorization", "x-api-key", "api-key", "cookie", 
 class Failure(ErrorCase, frozen=True, kw_only=True):
     """An error to answer with.
 
-    Written in the shape and words of the dialect that was asked, from `kind` and the numbers, unless `body`
-    is given: that is sent as it is, an object as JSON. `status` is the dialect's own where it is None.
+    Written in the shape and words of the requested dialect, from `kind` and the numbers, unless `body`
+    is given, which is sent as it is, an object as JSON. `status` is the dialect's own if it is None.
     """
 
     status: int | None = None
@@ -49,12 +49,12 @@ class RawBody(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """One answer of a script, or one way in which there is none.
+    """One answer of a script, or one way of failing to give one.
 
-    `finish` follows from the calls and `usage` from the request where they are None. In a stream, texts come
+    `finish` follows from the calls and `usage` from the request if they are None. In a stream, texts come
     in pieces of `chunk_chars` with `chunk_delay_seconds` between two events. After `cut_after_chunks` events
     the connection is dropped (0: before the headers; without a stream: in the middle of the body). With
-    `stream_failure` the stream ends with that error instead: at the cut, else where the answer would close.
+    `stream_failure` the stream ends with that error instead: at the cut, or else where the answer would close.
     """
 
     text: str = ""
@@ -87,7 +87,7 @@ class Reply(msgspec.Struct, frozen=True):
 
     @classmethod
     def rate_limited(cls, retry_after: float | None = None) -> Reply:
-        """429, with the seconds to wait in the header where they are given."""
+        """429, with the seconds to wait in the header if they are given."""
         headers = {} if retry_after is None else _retry_headers(retry_after)
         return cls(failure=Failure(kind=ErrorKind.RATE_LIMIT, headers=headers))
 
@@ -207,7 +207,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def system(self) -> Any:
-        """The system prompt where it stands beside the messages, else None."""
+        """The system prompt if it stands beside the messages, else None."""
         return self.body.get({"responses": "instructions", "anthropic": "system"}.get(self.dialect, ""))
 
     @property
@@ -218,7 +218,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def max_output_tokens(self) -> int | None:
-        """The most tokens that the answer may take, where the request says so."""
+        """The most tokens that the answer may take, if the request says so."""
         for name in ("max_output_tokens", "max_completion_tokens", "max_tokens"):
             value = self.body.get(name)
             if isinstance(value, int):

@@ -68,7 +68,7 @@ class ScriptedModel:
 
     @property
     def dialect(self) -> str:
-        """The dialect of what it is asked and answers."""
+        """The dialect of its requests and answers."""
         return self._dialect
 
     @property
@@ -130,7 +130,7 @@ class ScriptedModel:
         return self._stage.receive(self._dialect, "", raw, parse_json(raw), Headers())
 
     async def _serve(self, received: Received, reading: RequestReading, watch: _Watch) -> Served:
-        """Returns the reply, waited for. Raises ProviderError where it is a failure."""
+        """Returns the reply, waited for. Raises ProviderError if it is a failure."""
         failure = self._stage.refuse(received, reading)
         if failure is not None:
             raise self._error(failure, received)
@@ -173,7 +173,7 @@ class _Watch:
         return time.monotonic() - self._started
 
     async def pause(self, seconds: float) -> None:
-        """Wait, but no longer than the request may take. Raises ProviderError where that is too short."""
+        """Waits, but no longer than the request may take. Raises ProviderError if that is too short."""
         if seconds <= 0:
             return
         patience = self._timeout_seconds

@@ -87,7 +87,7 @@ class Stage:
     def receive(
         self, dialect: str, path: str, raw: bytes, body: Any, headers: Headers
     ) -> tuple[Received, RequestReading]:
-        """Record a request and read it. A body that is not an object counts as an empty one."""
+        """Records a request and reads it. A body that is not an object counts as an empty one."""
         fields: Mapping[str, Any] = body if isinstance(body, dict) else {}
         with self._lock:
             received = Received(
@@ -106,12 +106,12 @@ class Stage:
         return received, reading
 
     def note(self, number: int, rule: str, text: str) -> None:
-        """Record that something was wrong with request `number`."""
+        """Records that something was wrong with request `number`."""
         with self._lock:
             self._violations.append(Breach(number, rule, text))
 
     def left(self, number: int) -> None:
-        """Record that the client of request `number` went away before its answer ended."""
+        """Records that the client of request `number` went away before its answer ended."""
         with self._lock:
             index = number - 1
             self._received[index] = msgspec.structs.replace(self._received[index], disconnected=True)
@@ -139,7 +139,7 @@ class Stage:
         return None
 
     def reply(self, received: Received) -> Reply:
-        """Returns the script's reply. Where it has none the breach is on record and AssertionError is raised."""
+        """Returns the script's reply. If it has none the breach is on record and AssertionError is raised."""
         try:
             with self._lock:
                 return self._script.next(received)

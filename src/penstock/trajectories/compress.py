@@ -1,11 +1,11 @@
-"""One trajectory: plan which turns give way, have their summary written, put it in their place.
+"""One trajectory: plans which turns give way, has their summary written, and puts it in their place.
 
     turns, metrics = penstock.compress_trajectory(row["conversations"], target_tokens=15_250)
 
-Which turns give way: from the start of the middle, as many as needed, between legal cuts. The first system, human, gpt
-and tool turn and the last turns stay, each with the turns it may not be parted from. One of them that stands in the middle
-of what gives way is an island: it stays behind the summary, in its order. Turns that stay are the caller's own objects,
-fields that are not ours included.
+From the start of the middle, as many turns as needed give way, between legal cuts. The first system, human, gpt
+and tool turn and the last turns stay, each with the turns it may not be separated from. One of them that stands among
+the turns that give way is an island: it stays after the summary, in its order. Turns that stay are the caller's own
+objects, including fields that we do not know.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.conversation.dialects import decode_all
 from penstock.conversation.message import Role, Text
 from penstock.conversation.rules import Pairs, legal_cuts
 from penstock.conversation.wire import to_plain
-from penstock.engine.compress import run_sync
+from penstock.engine.threads import run_sync
 from penstock.errors import IllegalResult
 from penstock.trajectories.metrics import TrajectoryMetrics, TrajectoryOutcome
 from penstock.trajectories.options import MODEL_TIMEOUT_SECONDS, TrajectoryOptions, tokenizer_of
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from penstock.conversation.dialects import Dialect
     from penstock.conversation.message import Message
     from penstock.measure.tokens import Tokenizer
-    from penstock.redaction import Redactor
     from penstock.writing.verify import Checked
 
 __all__ = [
@@ -59,7 +58,7 @@ class CompressedTrajectory(msgspec.Struct, frozen=True, eq=False):
     """The result of one trajectory: the turns before the summary, the summary turn, and those behind it.
 
     `start` and `end` are the places between which turns gave way and `islands` those between them that stayed; all
-    are empty where nothing changed. `system` is the new system turn and its place, where it was to get a note.
+    are empty if nothing changed. `system` is the new system turn and its place, if it was to get a note.
     `shortened` are the turns that stay without their middle, by place.
     """
 
@@ -73,7 +72,7 @@ class CompressedTrajectory(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def changed(self) -> bool:
-        """True where a turn is not as it came."""
+        """True if a turn is not as it came."""
         return self.summary is not None or bool(self.shortened)
 
     @property
@@ -102,12 +101,10 @@ class CompressedTrajectory(msgspec.Struct, frozen=True, eq=False):
 class Compressor:
     """Compresses trajectories by the same options. Holds nothing of a trajectory between two of them."""
 
-    def __init__(
-        self, options: TrajectoryOptions, tokenizer: Tokenizer | None = None, redactor: Redactor | None = None
-    ) -> None:
+    def __init__(self, options: TrajectoryOptions, tokenizer: Tokenizer | None = None) -> None:
         self.options = options
         self.tokenizer = tokenizer or tokenizer_of(options.tokenizer)
-        self.redactor = redactor or redactor_of_process()
+        self.redactor = redactor_of_process()
 
     def compress(self, turns: Sequence[Any]) -> CompressedTrajectory:
         """Returns the compressed trajectory, without a model. Raises InputError if `turns` is not a trajectory."""
@@ -118,7 +115,7 @@ class Compressor:
         return msgspec.structs.replace(done, metrics=msgspec.structs.replace(done.metrics, seconds=seconds))
 
     def plan(self, turns: Sequence[Any]) -> CompressedTrajectory | TrajectoryDraft:
-        """Returns a draft of the compression, or the result where nothing has to be done. Raises InputError."""
+        """Returns a draft of the compression, or the result if nothing has to be done. Raises InputError."""
         first = planned = self._plan(turns, {})
         if not self.options.shorten_protected:
             return first
@@ -185,7 +182,7 @@ class Compressor:
         return TrajectoryDraft(self, trajectory, span, budget, used)
 
     def _budget(self, span: Span | None, total: int) -> int:
-        """Returns the tokens that the summary may take: fewer than asked for where the turns that stay leave less room."""
+        """Returns the tokens that the summary may take: fewer than asked for if the turns that stay leave less room."""
         if span is None:
             return 0
         room = self.options.target_tokens - (total - span.tokens)
@@ -291,7 +288,7 @@ class TrajectoryDraft:
 
 
 class Span(msgspec.Struct, frozen=True):
-    """The turns from `start` up to `end` but for the islands. `tokens` is what they take."""
+    """The turns from `start` up to `end`, except the islands. `tokens` is their size."""
 
     start: int
     end: int
@@ -343,7 +340,7 @@ def _from(
     dialect: Dialect,
     needed: int,
 ) -> Span | None:
-    """Returns the span that begins with this segment and goes as far as it must; None where none may begin there."""
+    """Returns the span that begins with this segment and goes as far as it must; None if none may begin there."""
     segments, free = parts
     start = end = segments[first][0]
     islands: list[int] = []
@@ -376,7 +373,7 @@ def _has_two_in_a_row(messages: Sequence[Message]) -> bool:
 
 
 def _brings_two_together(span: Span, messages: Sequence[Message]) -> bool:
-    """Returns True where a human turn would follow another one, the summary being one."""
+    """Returns True if a human turn would follow another one, the summary being one."""
     before = [messages[span.start - 1].role] if span.start else []
     after = [messages[place].role for place in (*span.islands, span.end)]
     return any(one is Role.USER and two is Role.USER for one, two in pairwise([*before, Role.USER, *after]))

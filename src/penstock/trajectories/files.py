@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import zlib
 from contextlib import contextmanager
 from enum import StrEnum
 from importlib import import_module
@@ -29,6 +30,7 @@ __all__ = [
     "compression_of",
     "create_lines",
     "create_table",
+    "damage_errors",
     "data_files",
     "is_parquet",
     "load_arrow",
@@ -73,7 +75,7 @@ class DataFile(msgspec.Struct, frozen=True):
 
     @property
     def packed(self) -> bool:
-        """True where the file takes less room than its rows do."""
+        """True if the file takes less room than its rows do."""
         return self.parquet or compression_of(self.source) is not Compression.NONE
 
 
@@ -104,8 +106,8 @@ def output_of(source: Path, target: Path) -> Path:
 def data_files(source: Path, target: Path | None) -> list[DataFile]:
     """Returns the files of the input, in the order of their names, each with its place in the output.
 
-    `target` is what `output_of` says. Without one they are only looked at. Raises InputError where there are none,
-    SettingsError where the output cannot be what the input is.
+    `target` is what `output_of` says. Without one they are only looked at. Raises InputError if there are none,
+    SettingsError if the output cannot be what the input is.
     """
     if str(source) == "-":
         raise InputError("-: rows are read from a file or a folder, so that a run can go on; name one")
@@ -128,7 +130,7 @@ def data_files(source: Path, target: Path | None) -> list[DataFile]:
 
 
 def _require_room(files: list[DataFile], source: Path, target: Path) -> None:
-    """Raises SettingsError where the output would take the place of something else."""
+    """Raises SettingsError if the output would take the place of something else."""
     if str(target) == "-":
         raise SettingsError("-: the output gets its name when it is whole, so it must be a file; name one")
     sources = {file.source.resolve() for file in files}
@@ -198,6 +200,17 @@ def create_lines(path: Path, compression: Compression) -> Iterator[IO[bytes]]:
                 yield file
 
 
+def damage_errors(path: Path) -> tuple[type[Exception], ...]:
+    """Returns the errors that reading the lines of a damaged file raises, by its packing."""
+    match compression_of(path):
+        case Compression.GZIP:
+            return (EOFError, zlib.error, gzip.BadGzipFile)
+        case Compression.ZSTD:
+            return (EOFError, _zstandard().ZstdError)
+        case _:
+            return ()
+
+
 def _zstandard() -> Any:
     try:
         import zstandard  # noqa: PLC0415 - an extra
@@ -209,7 +222,7 @@ def _zstandard() -> Any:
 
 
 def load_arrow() -> Any:
-    """Returns the package `pyarrow` with its Parquet part. Raises SettingsError where it is not installed."""
+    """Returns the package `pyarrow` with its Parquet part. Raises SettingsError if it is not installed."""
     try:
         import_module("pyarrow.parquet")  # an attribute of the package from now on
         return import_module("pyarrow")  # an extra, slow to load, and without a word about its types
@@ -237,7 +250,7 @@ class Table:
 
     @property
     def column(self) -> str:
-        """The column with the turns. Raises InputError where there is none."""
+        """The column with the turns. Raises InputError if there is none."""
         return turns_column(self._table.column_names, self._wished)
 
     def cell(self, row: int) -> Any:
@@ -255,11 +268,11 @@ class Table:
         return {name: cells[name] for name in per_turn_columns(cells, self.column, turns, named)}
 
     def put(self, row: int, column: str, value: Any) -> None:
-        """Another value for a cell."""
+        """Sets another value for a cell."""
         self._changed.setdefault(column, {})[row] = value
 
     def pack(self, taken: Sequence[int] | None = None) -> bytes:
-        """Returns the rows with what was put into them; only those `taken`, where that is given."""
+        """Returns the rows with what was put into them; only those `taken`, if that is given."""
         table = self._table
         for column, cells in self._changed.items():
             place = table.column_names.index(column)
@@ -286,7 +299,7 @@ def pack_rows(pa: Any, rows: Any) -> bytes:
 
 
 class TableWriter:
-    """Writes shards into one Parquet file. The row groups of the input stay, where they are not very large."""
+    """Writes shards into one Parquet file. The row groups of the input stay, if they are not very large."""
 
     def __init__(self, pa: Any, writer: Any) -> None:
         self._pa = pa
@@ -295,7 +308,7 @@ class TableWriter:
         self._held: list[Any] = []
 
     def add(self, data: bytes, group: int) -> None:
-        """The rows of a shard."""
+        """Adds the rows of a shard."""
         with self._pa.ipc.open_stream(self._pa.BufferReader(data)) as stream:
             table = stream.read_all()
         if self._held and (group != self._group or sum(one.nbytes for one in self._held) >= _ROW_GROUP_BYTES):
@@ -305,7 +318,7 @@ class TableWriter:
             self._held.append(table)
 
     def flush(self) -> None:
-        """Write what is held as one row group."""
+        """Writes what is held as one row group."""
         if self._held:
             table = self._pa.concat_tables(self._held).combine_chunks()
             self._writer.write_table(table, row_group_size=max(1, table.num_rows))

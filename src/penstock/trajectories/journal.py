@@ -53,7 +53,7 @@ class Journal:
     def __init__(
         self, folder: Path, command: dict[str, Any], on_known: Callable[[ShardResult], None], *, resume: bool
     ) -> None:
-        """Raises SettingsError where parts stand there that this run may not go on with, OSError."""
+        """Raises SettingsError if parts stand there that this run may not go on with, OSError."""
         self.folder = folder
         self._on_known = on_known
         self.done: dict[int, ShardResult] = {}
@@ -133,14 +133,14 @@ class Journal:
         return {shard: tuple(written) for shard, written in found.items()}
 
     def close(self) -> None:
-        """Leave what was done for a later run; where that is nothing, leave nothing."""
+        """Leaves what was done for a later run; where that is nothing, leaves nothing."""
         if self.done or any(self.folder.glob(SUMMARIES)):
             self._file.close()
         else:
             self.remove()
 
     def remove(self) -> None:
-        """All is done: remove the parts, the journal last."""
+        """Removes the parts when all is done, the journal last."""
         self._file.close()
         for path in self.folder.iterdir():
             if path.name != _NAME:
@@ -194,7 +194,7 @@ class SummariesSeen:
         self.cost_unknown = 0
 
     def look(self) -> Self:
-        """Look again."""
+        """Looks again."""
         for path in self._folder.glob(SUMMARIES):
             try:
                 with path.open("rb") as file:
@@ -223,7 +223,7 @@ def _first_line(path: Path) -> bytes:
 
 
 def _lock(file: IO[bytes], folder: Path) -> None:
-    """One run at a time. The lock goes with the process that holds it, however that ends."""
+    """Allows one run at a time. The lock goes with the process that holds it, however that ends."""
     try:
         fcntl = import_module("fcntl")
     except ImportError:  # not on this system: two runs at once are then the user's own affair

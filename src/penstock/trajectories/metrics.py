@@ -38,8 +38,8 @@ class TrajectoryOutcome(StrEnum):
 class TrajectoryMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The figures of one trajectory.
 
-    `cost` is in US dollars, None where the price of the model is not known; `model` is empty where no model wrote. The
-    turns that gave way are among `turns[region_start:region_end]` of the trajectory given; both are 0 where none did.
+    `cost` is in US dollars, None if the price of the model is not known; `model` is empty if no model wrote. The
+    turns that gave way are among `turns[region_start:region_end]` of the trajectory given; both are 0 if none did.
     """
 
     outcome: TrajectoryOutcome
@@ -63,7 +63,7 @@ class TrajectoryMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
     @property
     def ratio(self) -> float:
-        """Tokens after for each token before; 1 where there were none."""
+        """Tokens after for each token before; 1 if there were none."""
         return self.tokens_after / self.tokens_before if self.tokens_before else 1.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class Totals(msgspec.Struct, kw_only=True):
     distribution_after: list[int] = msgspec.field(default_factory=lambda: [0] * (len(EDGES) + 1))
 
     def add(self, one: TrajectoryMetrics) -> None:
-        """Count one row."""
+        """Counts one row."""
         self.rows += one.outcome is not TrajectoryOutcome.BLANK
         self.outcomes[one.outcome.value] = self.outcomes.get(one.outcome.value, 0) + 1
         self.still_over_limit += one.still_over_limit
@@ -133,7 +133,7 @@ class Totals(msgspec.Struct, kw_only=True):
             self.distribution_after[bisect_right(EDGES, one.tokens_after)] += 1
 
     def merge(self, other: Totals) -> None:
-        """Count the rows of another."""
+        """Counts the rows of another."""
         for name in (*_COUNTED, *_SUMMED):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name, number in other.outcomes.items():
@@ -166,7 +166,7 @@ class Totals(msgspec.Struct, kw_only=True):
 
     @property
     def ratio(self) -> float:
-        """Tokens after for each token before; 1 where there were none."""
+        """Tokens after for each token before; 1 if there were none."""
         return self.tokens_after / self.tokens_before if self.tokens_before else 1.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -205,7 +205,7 @@ class MetricsFile:
         self._before = b"\n"
 
     def add(self, file: str, done: ShardResult, rows: bytes) -> None:
-        """The rows of a shard, as lines of JSON. Few shards are ever ahead of the one that is next."""
+        """Adds the rows of a shard, as lines of JSON. Few shards are ever ahead of the one that is next."""
         named = b'{"file": ' + msgspec.json.encode(file) + b", "
         self._waiting[done.shard] = b",\n".join(named + line[1:] for line in rows.splitlines())
         while (text := self._waiting.pop(self._next, None)) is not None:
@@ -215,7 +215,7 @@ class MetricsFile:
                 self._before = b",\n"
 
     def finish(self, rest: dict[str, Any]) -> None:
-        """Close the list, add the other fields, and give the file its name."""
+        """Closes the list, adds the other fields, and gives the file its name."""
         fields = [
             msgspec.json.encode(name) + b": " + msgspec.json.encode(value) for name, value in rest.items()
         ]
@@ -224,6 +224,6 @@ class MetricsFile:
         self._temporary.replace(self._path)
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Leaves nothing behind."""
         self._file.close()
         self._temporary.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Summaries by a model, row by row: each within its time, and none lost where the model fails."""
+"""Summaries by a model, row by row: each within its time, and none lost if the model fails."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ModelSummaries:
 
     @classmethod
     def of(cls, given: Any, timeout_seconds: float) -> ModelSummaries:
-        """From what callers may pass: a summariser, a model, or a function from a prompt to a text."""
+        """Returns them for what callers may pass: a summariser, a model, or a function from a prompt to a text."""
         whole = summariser_of(given)
         if isinstance(given, Summariser):
             return cls(lambda: whole, timeout_seconds)
@@ -50,7 +50,7 @@ class ModelSummaries:
 
     @classmethod
     def of_model(cls, model: Model, window_tokens: int | None, timeout_seconds: float) -> ModelSummaries:
-        """From a model and its window, where that is not the known one."""
+        """Returns them for a model and its window, if that is not the known one."""
         limits = SummaryLimits(seconds=timeout_seconds)
 
         def fresh() -> Summariser:
@@ -67,9 +67,9 @@ class ModelSummaries:
         row: int = 0,
         kept: KeptSummaries | None = None,
     ) -> CompressedTrajectory:
-        """Returns the compressed trajectory. Where there is no summary to be had, it is made of excerpts and marked.
+        """Returns the compressed trajectory. If no summary can be had, it is made of excerpts and marked.
 
-        Raises InputError for what is no trajectory. What was `kept` for the row is not asked for again.
+        Raises InputError for anything but a trajectory. A model is not asked again for summaries in `kept`.
         """
         started = time.perf_counter()
         planned = compressor.plan(turns)

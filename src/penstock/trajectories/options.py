@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.errors import SettingsError, name_install
-from penstock.measure.tokens import tokenizer_named
+from penstock.measure.tokens import replace_lone_surrogates, tokenizer_named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ class TrajectoryOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options for one trajectory. Raises SettingsError for a value that makes no sense.
 
     `target_tokens` bounds all turns together, `summary_tokens` the turn that takes the place of others. The first
-    system, human, gpt and tool turn and the last `keep_last` turns stay. Where that alone is too much, each further
+    system, human, gpt and tool turn and the last `keep_last` turns stay. If that alone is too much, each further
     pass of `passes` keeps half as many turns at the end. `system_note` adds a sentence to the system turn: True ours, a
     text that one. `tokenizer` is "o200k", "cl100k" or the path of a `tokenizer.json`. With `shorten_protected`, turns
     that must stay and are too large by themselves lose their middle.
@@ -68,7 +68,7 @@ class TrajectoryOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def note(self) -> str:
-        """The sentence that the system turn gets; empty where it gets none."""
+        """The sentence that the system turn gets; empty if it gets none."""
         if isinstance(self.system_note, str):
             return self.system_note.strip()
         return SYSTEM_NOTE if self.system_note else ""
@@ -149,7 +149,7 @@ class FileTokenizer:
 
     def count_many(self, texts: Sequence[str]) -> list[int]:
         """Returns the tokens in each of `texts`, in their order."""
-        clean = [text if text.isascii() else _without_lone_surrogates(text) for text in texts]
+        clean = [replace_lone_surrogates(text) for text in texts]
         return [len(one.ids) for one in self._loaded.encode_batch_fast(clean, add_special_tokens=False)]
 
 
@@ -163,7 +163,3 @@ def _file(name: str) -> Path:
     if not file.is_file():
         raise SettingsError(f"there is no tokenizer file {name}; give the path of a tokenizer.json")
     return file.resolve()
-
-
-def _without_lone_surrogates(text: str) -> str:
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -63,7 +63,7 @@ class RayEngine:
         self.cluster = RayCluster(workers, address)
 
     def run(self, shards: Iterable[Shard], job: ShardJob) -> Iterator[ShardResult]:
-        """See `Engine.run`. Raises SettingsError where there is no cluster, RunBroken where it fails."""
+        """See `Engine.run`. Raises SettingsError if there is no cluster, RunBroken if it fails."""
         ray = self.cluster.ray
         with self.cluster.connect() as cores:
             try:
@@ -137,7 +137,7 @@ class _Keeper:
         return self._begun[shard], self._known.get(shard, [])
 
     async def keep(self, shard: int, kept: KeptSummary) -> None:
-        """Keep what a model wrote for a row."""
+        """Keeps what a model wrote for a row."""
         if self._summaries is not None:
             self._summaries.put(shard, kept)
         self._known.setdefault(shard, []).append(kept)
@@ -160,7 +160,7 @@ class _Keeper:
 
 
 def _cut_files(_: Any, shards: Iterable[Shard]) -> Iterator[Any]:
-    """The task on this machine: cuts the files, a block for each shard. It waits while there is no room for the next."""
+    """Runs the task on this machine: cuts the files, a block for each shard. It waits while there is no room for the next."""
     try:
         for shard in shards:
             yield _block("shard", _ENCODER.encode(shard))
@@ -169,7 +169,7 @@ def _cut_files(_: Any, shards: Iterable[Shard]) -> Iterator[Any]:
 
 
 def _compress(block: Any, job: ShardJob, keeper: Any) -> Any:
-    """The task of a shard: it runs on some machine, which has nothing of ours but the package."""
+    """Runs the task of a shard on some machine, which has nothing of ours but the package."""
     if "error" in block.column_names:
         return block
     (encoded,) = block["shard"]
@@ -182,7 +182,7 @@ def _compress(block: Any, job: ShardJob, keeper: Any) -> Any:
 
 
 def _bring(shard: Shard, job: ShardJob, keeper: Any) -> None:
-    """Do a shard and give what came of it to the keeper. Raises RunBroken where that was tried too often."""
+    """Does a shard and gives what came of it to the keeper. Raises RunBroken if that was tried too often."""
     ray = import_module("ray")
     times, written = ray.get(keeper.begin.remote(shard.number))
     if times > _TRIES:
@@ -232,7 +232,7 @@ class RayCluster:
     def connect(self) -> Iterator[int]:
         """While the block runs, Ray is connected to it and says nothing; gives the number of its cores.
 
-        A cluster that the caller had connected to is used, and stays connected. Raises SettingsError where there is none.
+        A cluster that the caller had connected to is used, and stays connected. Raises SettingsError if there is none.
         """
         ours = not self.ray.is_initialized()
         if ours:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.measure.wording import format_share
 from penstock.trajectories.metrics import (
     EDGES,
     BadRow,
@@ -97,7 +98,7 @@ class FigureSpread:
         self.most = 0.0
 
     def add(self, value: float) -> None:
-        """Count a number of 0 or more."""
+        """Counts a number of 0 or more."""
         place = math.ceil(math.log(value) / _BASE) if value > 0 else -(1 << 30)
         self._classes[place] = self._classes.get(place, 0) + 1
         self.count += 1
@@ -105,7 +106,7 @@ class FigureSpread:
         self.least, self.most = min(self.least, value), max(self.most, value)
 
     def quantile(self, share: float) -> float:
-        """Returns the number that this share of all is not above; 0 where there are none."""
+        """Returns the number that this share of all is not above; 0 if there are none."""
         left = share * self.count
         for place in sorted(self._classes):
             left -= self._classes[place]
@@ -116,7 +117,7 @@ class FigureSpread:
 
     @property
     def mean(self) -> float:
-        """The mean; 0 where there are none."""
+        """The mean; 0 if there are none."""
         return self.total / self.count if self.count else 0.0
 
 
@@ -163,7 +164,7 @@ class ReportFigures:
         self.rows = 0
 
     def add(self, file: str, done: ShardResult, rows: bytes) -> None:
-        """The rows of a shard, as lines of JSON."""
+        """Adds the rows of a shard, as lines of JSON."""
         for line in rows.splitlines():
             self._add(file, done.file, _ROW.decode(line))
         for sample in done.samples:
@@ -194,7 +195,7 @@ class ReportFigures:
 
     @property
     def chosen(self) -> list[ShownRow]:
-        """All rows where there are few, some drawn by chance where there are many; in order."""
+        """All rows if there are few, some drawn by chance if there are many; in order."""
         return sorted(self._chosen.rows(), key=lambda row: (row.file, row.row))
 
     @property
@@ -300,7 +301,7 @@ def _headline(facts: ReportFacts) -> Html:
     over = f", {totals.still_over_limit:,} are still over it" if totals.still_over_limit else ""
     said = (
         f"{totals.rows:,} rows, none lost. {totals.compressed:,} were compressed to the target{over}. "
-        f"{totals.ratio:.0%} of all tokens are left."
+        f"{format_share(totals.ratio)} of all tokens are left."
     )
     if totals.left_out:
         said += f" This is a sample: {totals.left_out:,} rows were left out."
@@ -644,7 +645,7 @@ class Report(ReportFigures):
         self._path = path
 
     def write(self, facts: ReportFacts) -> None:
-        """Write the page, whole or not at all. Raises OSError."""
+        """Writes the page, whole or not at all. Raises OSError."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.new")
         try:

@@ -57,7 +57,7 @@ class CellShape(StrEnum):
 
 
 class RowLine(msgspec.Struct, frozen=True, eq=False):
-    """One line of a file, read as far as its turns. `columns` is None where the line is the list of turns itself."""
+    """One line of a file, read as far as its turns. `columns` is None if the line is the list of turns itself."""
 
     data: bytes
     columns: dict[str, bytes] | None
@@ -66,7 +66,7 @@ class RowLine(msgspec.Struct, frozen=True, eq=False):
     shape: CellShape
 
     def with_result(self, done: CompressedTrajectory, per_turn: Iterable[str] = ()) -> bytes:
-        """Returns the line with the compressed turns in it; the same bytes where nothing changed."""
+        """Returns the line with the compressed turns in it; the same bytes if nothing changed."""
         if not done.changed:
             return self.data
         body = self.data.rstrip(b" \t\r\n")
@@ -212,7 +212,7 @@ def _per_turn_entries(
 
 
 def _encode_spelled(text: str) -> bytes:
-    """JSON in a string as bytes. A lone surrogate is written as the escape that it can only be."""
+    """Returns JSON in a string as bytes. A lone surrogate is written as the escape that it can only be."""
     return re.sub("[\ud800-\udfff]", lambda one: f"\\u{ord(one[0]):04x}", text).encode()
 
 

@@ -378,7 +378,7 @@ def count_cores() -> int:
 
 
 def _require_apart(wanted: Run, files: list[DataFile]) -> None:
-    """Raises SettingsError where the metrics or the report would take the place of something else."""
+    """Raises SettingsError if the metrics or the report would take the place of something else."""
     taken = {path.resolve() for file in files for path in (file.source, file.target)}
     for name, path in (("metrics", wanted.metrics), ("report", wanted.report)):
         if path is None:
@@ -393,7 +393,7 @@ def _require_apart(wanted: Run, files: list[DataFile]) -> None:
 
 
 def _require_free(wanted: Run, files: list[DataFile]) -> None:
-    """Raises SettingsError where the output stands there already and may not be replaced."""
+    """Raises SettingsError if the output stands there already and may not be replaced."""
     if wanted.target is None or wanted.overwrite or wanted.resume or parts_folder(wanted.target).exists():
         return
     there = next((file.target for file in files if file.target.exists()), None)
@@ -402,7 +402,7 @@ def _require_free(wanted: Run, files: list[DataFile]) -> None:
 
 
 def _require_column(column: str | None, files: list[DataFile]) -> None:
-    """Raises SettingsError where no row at the beginning of any file has the column that was named."""
+    """Raises SettingsError if no row at the beginning of any file has the column that was named."""
     if column is None:
         return
     seen: dict[str, None] = {}
@@ -420,7 +420,7 @@ def _require_column(column: str | None, files: list[DataFile]) -> None:
 
 
 def _peek_columns(file: DataFile) -> list[str]:
-    """Returns the columns of the first rows of a file; none where they cannot be read, which is told later."""
+    """Returns the columns of the first rows of a file; none if they cannot be read, which is told later."""
     try:
         shard = next(iter(Remaining(files=(file.absolute(),), shard_bytes=SHARD_BYTES)), None)
     except InputError:
@@ -515,7 +515,7 @@ class LocalEngine:
         self._workers = workers
 
     def run(self, shards: Iterable[Shard], job: ShardJob) -> Iterator[ShardResult]:
-        """See `Engine.run`. Raises RunBroken where a process was killed."""
+        """See `Engine.run`. Raises RunBroken if a process was killed."""
         # A fresh interpreter for each: what this process holds (threads, locks, a terminal) is not carried over.
         context = multiprocessing.get_context("spawn")
         pool = ProcessPoolExecutor(self._workers, mp_context=context, initializer=_begin_worker)

@@ -35,7 +35,7 @@ _GONE_SHOWN = (5, 4)
 class SampleTurn(msgspec.Struct, frozen=True):
     """The beginning of a turn. `number` is its place among the turns before, from 1; `characters` is its whole length.
 
-    `after` is how it begins now, where that is something else.
+    `after` is how it begins now, if that is something else.
     """
 
     number: int
@@ -75,7 +75,7 @@ class Sampler:
         self._held: dict[str, list[tuple[int, int, Sequence[Any], CompressedTrajectory]]] = {}
 
     def see(self, row: int, turns: Sequence[Any], done: CompressedTrajectory) -> None:
-        """Consider a row. One that did not change tells nothing."""
+        """Considers a row. One that did not change tells nothing."""
         if done.summary is None:
             return
         held = self._held.setdefault(_kind(done.metrics), [])

@@ -8,7 +8,6 @@ so that whatever maps shards to results, in any process, on any machine and in a
 from __future__ import annotations
 
 import asyncio
-import gzip
 import hashlib
 import os
 import zlib
@@ -20,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import msgspec
 
 from penstock.errors import InputError, ProviderError
+from penstock.measure.tokens import expect_many_counts
 from penstock.measure.windows import resolve_window
 from penstock.trajectories.compress import Compressor
-from penstock.trajectories.files import DataFile, Table, load_arrow, open_lines, pack_rows
+from penstock.trajectories.files import DataFile, Table, damage_errors, load_arrow, open_lines, pack_rows
 from penstock.trajectories.metrics import RowMetrics, Totals, TrajectoryMetrics, TrajectoryOutcome
 from penstock.trajectories.options import ModelOptions, TrajectoryOptions  # noqa: TC001 - `ShardJob` is decoded by them
 from penstock.trajectories.rows import CellShape, RowLine, read_line, shape_turns, turns_in
@@ -72,7 +72,7 @@ _CHUNK = 1 << 20
 class KeptSummary(msgspec.Struct, frozen=True):
     """A summary that a model wrote for one row, with its figures, so that it is never asked for again.
 
-    `prose` is None where it failed for good; `figures` are fields of the metrics.
+    `prose` is None if it failed for good; `figures` are fields of the metrics.
     """
 
     row: int
@@ -101,7 +101,7 @@ class Shard(msgspec.Struct, frozen=True, eq=False):
     last_of: int = 0
     """Of the last shard of a file, how many shards the file has; else 0."""
     damage: str = ""
-    """The damage of the compressed file behind the rows of this shard, in words; empty where it is whole."""
+    """The damage of the compressed file behind the rows of this shard, in words; empty if it is whole."""
 
 
 class ShardBadRow(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ class ShardResult(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The result of a shard. Its rows are in a part of `size` bytes with the checksum `crc`.
 
     `rows` are the metrics of each, as lines of JSON; `bad` are those that could not be read, `over` those that stay too
-    large; `samples` are excerpts of some, where they were wished.
+    large; `samples` are excerpts of some, if they were wished.
     """
 
     shard: int
@@ -150,7 +150,7 @@ class Remaining(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     kept: dict[int, tuple[KeptSummary, ...]] = {}
 
     def __iter__(self) -> Iterator[Shard]:
-        """In the order of the input. Raises InputError where a file cannot be read."""
+        """Yields the shards in the order of the input. Raises InputError if a file cannot be read."""
         number = 0
         for place, file in enumerate(self.files):
             if place in self.whole:
@@ -182,12 +182,12 @@ def _cut_shards(file: DataFile, place: int, first_number: int, shard_bytes: int)
 def _cut_text(file: DataFile, place: int, first_number: int, shard_bytes: int) -> Iterator[Shard]:
     """Yields the rows of a file of lines; of a compressed one that is damaged, all whole rows before the damage.
 
-    Then a last shard without rows says so. Raises InputError where not one row can be read.
+    Then a last shard without rows says so. Raises InputError if not one row can be read.
     """
     number, row = first_number, 1
     try:
         with open_lines(file.source) as (stream, below):
-            readable = _UpToDamage(stream)
+            readable = _UpToDamage(stream, damage_errors(file.source))
             before = 0
             for piece in cut_lines(readable, shard_bytes):
                 torn = readable.damage is not None and not piece.endswith(b"\n")
@@ -209,8 +209,9 @@ def _cut_text(file: DataFile, place: int, first_number: int, shard_bytes: int) -
 class _UpToDamage:
     """The bytes of a compressed stream up to where it is damaged, and then the error in `damage`."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes], errors: tuple[type[Exception], ...]) -> None:
         self._stream = stream
+        self._errors = errors
         self.damage: Exception | None = None
 
     def read(self, size: int) -> bytes:
@@ -220,11 +221,7 @@ class _UpToDamage:
         try:
             # All that was asked for together would be lost with the damage in it.
             return cast("io.BufferedReader", self._stream).read1(size)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            self.damage = error
-        except Exception as error:
-            if not type(error).__module__.startswith("zstandard"):  # its errors have no other parent
-                raise
+        except self._errors as error:
             self.damage = error
         return b""
 
@@ -290,7 +287,7 @@ def _describe_damage(row: int, error: Any) -> str:
 class ShardJob(msgspec.Struct, frozen=True, kw_only=True):
     """The job for every row: plain values, so that any process can have them.
 
-    `parts` is the folder for what was done; None where nothing is to be written. `at_once` is how many rows of a
+    `parts` is the folder for what was done; None if nothing is to be written. `at_once` is how many rows of a
     shard wait for the model together.
     """
 
@@ -303,7 +300,7 @@ class ShardJob(msgspec.Struct, frozen=True, kw_only=True):
     parts: str | None = None
     at_once: int = 1
     samples: bool = False
-    """True where excerpts of some rows are wanted for a report."""
+    """True if excerpts of some rows are wanted for a report."""
 
 
 def process_shard(shard: Shard, job: ShardJob) -> ShardResult:
@@ -399,14 +396,14 @@ class _LineRows:
         return len(self._lines)
 
     def turns(self, at: int) -> list[Any] | None:
-        """Returns the turns of a row, None where the line is blank. Raises InputError."""
+        """Returns the turns of a row, None if the line is blank. Raises InputError."""
         if not self._lines[at].strip():
             return None
         line = self._read[at] = read_line(self._lines[at], self._job.column)
         return line.turns
 
     def put(self, at: int, done: CompressedTrajectory) -> None:
-        """The result of a row, whose turns were asked for before."""
+        """Takes the result of a row, whose turns were asked for before."""
         self._lines[at] = self._read.pop(at).with_result(done, self._job.per_turn)
 
     def part(self, taken: list[int]) -> bytes:
@@ -431,7 +428,7 @@ class _TableRows:
         return self._read[at][0]
 
     def put(self, at: int, done: CompressedTrajectory) -> None:
-        """The result of a row, whose turns were asked for before."""
+        """Takes the result of a row, whose turns were asked for before."""
         turns, shape = self._read.pop(at)
         if done.changed:
             self._table.put(at, self._table.column, shape_turns(done.turns(turns), shape))
@@ -482,7 +479,7 @@ def _compress_row(rows: _Rows, at: int, compressor: Compressor) -> TrajectoryMet
 
 
 async def _summarise_row(rows: _Rows, at: int, ask: _Ask) -> TrajectoryMetrics:
-    """Does the same with a model."""
+    """As `_compress_row`, with a model."""
     try:
         turns = rows.turns(at)
         if turns is None:
@@ -607,6 +604,7 @@ def connect_model(options: ModelOptions) -> ProviderModel:
 @lru_cache(maxsize=4)
 def _compressor(options: TrajectoryOptions) -> Compressor:
     compressor = Compressor(options)
+    expect_many_counts()
     compressor.tokenizer.count("a")  # loads it, which takes half a second that is no row's
     return compressor
 

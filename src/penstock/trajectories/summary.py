@@ -1,12 +1,12 @@
 """The turn that stands for others: a handoff of a few hundred tokens, with or without a model's words.
 
 It is written as every other handoff is, mark included, so that a model meets in training what it will meet at work.
-What is different is what counts as important: a trajectory has its future beside it. The values that the assistant uses
-later, without having been told them again, are what a summary must hold. Trained on a trajectory without them, a model
+Only importance is judged differently: a trajectory has its future beside it. A summary must hold the values that the
+assistant uses later without having been told them again. Trained on a trajectory without them, a model
 learns to invent.
 
-A summary quotes some twenty lines, so most of what gives way is looked through and not read closely: only the lines that
-hold a value that is needed later, what people said, and how the assistant's turns begin.
+A summary quotes some twenty lines, so most of the turns that give way are skimmed: only the lines that
+hold a value that is needed later, people's words, and the beginnings of the assistant's turns are read.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import ahocorasick_rs
 import numpy as np
 
+from penstock._core import HAS_CORE
 from penstock.conversation import mark
 from penstock.conversation.handles import AFTER, number_messages, numbers_after
 from penstock.conversation.message import Message, Reasoning, Role, Summary, Text, ToolCall, ToolResult
 from penstock.conversation.pairing import calls_by_id
 from penstock.measure.weigh import MESSAGE_FRAME
+from penstock.redaction.anchors import open_anchors, replace_surrogates
 from penstock.writing.excerpts import lay_out_redacted
 from penstock.writing.extractive import ExtractiveWriter
 from penstock.writing.importance import Live, score_by_rule
@@ -33,7 +34,7 @@ from penstock.writing.values import PHRASE, tokens_of
 from penstock.writing.writer import HandoffAims, HandoffMaterial, Surroundings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from penstock.writing.verify import Checked
     from penstock.writing.vocabulary import Vocabulary
 
-__all__ = ["PROSE_SHARE", "Finder", "SummaryWriter", "texts_of"]
+__all__ = ["PROSE_SHARE", "LiteralFinder", "SummaryWriter", "texts_of"]
 
 
 NOTE = "Earlier turns, for reference. Answer what comes after."
@@ -191,7 +192,7 @@ class _ValuesTold:
 
 
 def _last_request(messages: Sequence[Message], end: int) -> int | None:
-    """Returns the place of the last request before `end`; None where there is none, or a handoff stands there."""
+    """Returns the place of the last request before `end`; None if there is none, or a handoff stands there."""
     for place in range(end - 1, -1, -1):
         parts = messages[place].parts
         if messages[place].role is Role.USER and any(isinstance(part, Text) for part in parts):
@@ -199,20 +200,61 @@ def _last_request(messages: Sequence[Message], end: int) -> int | None:
     return None
 
 
-class Finder:
+def _open_scan(values: Sequence[str]) -> Callable[[str], list[tuple[int, int, int]]]:
+    """Returns a function that finds these values in a text, apart from each other: the first one, and where several begin, the
+    longest.
+    """
+    if (
+        HAS_CORE and min(map(len, values), default=0) > 1
+    ):  # the core is ready sooner, and quicker; it knows none of one byte
+        find_all = open_anchors(values)
+
+        def scan(text: str) -> list[tuple[int, int, int]]:
+            apart: list[tuple[int, int, int]] = []
+            last = 0
+            for hit in sorted(find_all(text), key=_by_start):
+                if hit[1] >= last:
+                    apart.append(hit)
+                    last = hit[2]
+            return apart
+
+        return scan
+    import ahocorasick_rs  # noqa: PLC0415 - not needed where the core is
+
+    find = ahocorasick_rs.AhoCorasick(
+        values, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest, store_patterns=False
+    ).find_matches_as_indexes
+
+    def scan_without_core(text: str) -> list[tuple[int, int, int]]:
+        try:
+            return find(text)
+        except UnicodeEncodeError:
+            return find(replace_surrogates(text))
+
+    return scan_without_core
+
+
+def _by_start(hit: tuple[int, int, int]) -> tuple[int, int]:
+    return hit[1], -hit[2]
+
+
+class LiteralFinder:
     """Finds whole occurrences of many values in a text, in one pass."""
 
     def __init__(self, values: Sequence[str]) -> None:
-        self._automaton = ahocorasick_rs.AhoCorasick(
-            values, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest, store_patterns=False
-        )
+        self._scan = _open_scan(values)
 
     def find(self, text: str) -> Iterator[tuple[int, int, int]]:
         """Yields which value stands from where up to where. One inside a longer word does not count."""
-        try:
-            hits = self._automaton.find_matches_as_indexes(text)
-        except UnicodeEncodeError:  # a lone surrogate
-            hits = self._automaton.find_matches_as_indexes(_SURROGATE.sub("\ufffd", text))
+        return self.sift(text, self.scan(text))
+
+    def scan(self, text: str) -> list[tuple[int, int, int]]:
+        """Returns the same, with those inside of longer words."""
+        return self._scan(text)
+
+    @staticmethod
+    def sift(text: str, hits: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+        """Yields what `scan` found in the text, without those inside of longer words."""
         last = len(text)
         for which, start, end in hits:
             if (start and text[start - 1].isalnum() and text[start].isalnum()) or (
@@ -228,7 +270,7 @@ def _find_needed_values(before: Sequence[Message], after: Sequence[Message]) -> 
     if not first_use:
         return []
     values = list(first_use)
-    finder = Finder(values)
+    finder = LiteralFinder(values)
     told = {which for message in before for text in texts_of(message) for which, _, _ in finder.find(text)}
     for place, message in enumerate(after):
         if message.role is not Role.ASSISTANT:
@@ -278,7 +320,7 @@ def _sift_lines(messages: Sequence[Message], needed: Sequence[str], redactor: Re
 
 class _Sieve:
     def __init__(self, needed: Sequence[str], redactor: Redactor) -> None:
-        self._finder = Finder(needed) if needed else None
+        self._finder = LiteralFinder(needed) if needed else None
         self._left = [_LINES_PER_VALUE] * len(needed)
         self._room = _MOST_CHARACTERS
         self._beginnings = _MOST_BEGINNINGS
@@ -315,7 +357,8 @@ class _Sieve:
 
         Most texts have nothing new to say: those are looked through and not read.
         """
-        wanted = self._is_wanted(text)
+        hits = self._finder.scan(text) if self._finder is not None and self._room > 0 else []
+        wanted = self._is_wanted(text, hits)
         if not wanted and not beginning:
             return ""
         # The whole text first: half of a secret could not be told from a word.
@@ -326,21 +369,22 @@ class _Sieve:
         start = clean if len(clean) <= beginning else clean[:beginning].rsplit("\n", 1)[0]
         if not beginning:
             start = ""
-        found = [line for line in self._hits(clean, len(start)) if line] if wanted else []
+        if not wanted:
+            return start
+        if clean != text and self._finder is not None:
+            hits = self._finder.scan(clean)
+        found = [line for line in self._lines_around(clean, len(start), hits) if line]
         return "\n".join([start, *found] if start else found)
 
-    def _is_wanted(self, text: str) -> bool:
-        """Tells whether the text holds a value of which more lines are wanted."""
-        if self._finder is None or self._room <= 0:
-            return False
+    def _is_wanted(self, text: str, hits: Sequence[tuple[int, int, int]]) -> bool:
+        """Tells whether one of these hits in the text is a value of which more lines are wanted."""
         left = self._left
-        return any(left[which] for which, _, _ in self._finder.find(text))
+        return bool(hits) and any(left[which] for which, _, _ in LiteralFinder.sift(text, hits))
 
-    def _hits(self, text: str, done: int) -> Iterator[str]:
+    def _lines_around(self, text: str, done: int, hits: Iterable[tuple[int, int, int]]) -> Iterator[str]:
         """Yields the lines, or windows of long lines, with values that are needed, behind the first `done` characters."""
         left = self._left
-        assert self._finder is not None  # noqa: S101 - the caller looked
-        for which, start, end in self._finder.find(text):
+        for which, start, end in LiteralFinder.sift(text, hits):
             if not left[which]:
                 continue
             left[which] -= 1
@@ -356,7 +400,7 @@ class _Sieve:
 
 
 def _line(text: str, start: int, end: int) -> tuple[int, int]:
-    """Returns the line around a value; of a long one a part, cut at spaces where there are some."""
+    """Returns the line around a value; of a long one a part, cut at spaces if there are some."""
     begin = text.rfind("\n", max(0, start - _LONG_LINE), start) + 1
     stop = text.find("\n", end, end + _LONG_LINE)
     if not begin and start > _LONG_LINE:

@@ -3,7 +3,7 @@
 A ShareGPT turn is trained on as its text stands, tags and JSON of calls included, so that text is what is counted. A
 chat message goes through a template that is not known here; it weighs what it weighs in a request.
 
-A summary is read and never learned to be written. Where turns carry a weight or a loss flag, the summary's says that;
+A summary is read and never learned to be written. If turns carry a weight or a loss flag, the summary's says that;
 another field that all human turns agree on is taken over, so that every turn has the same shape.
 """
 
@@ -154,9 +154,9 @@ def shorten_turns(
     dialect: Dialect,
     tokenizer: Tokenizer,
 ) -> dict[int, dict[str, Any]]:
-    """Returns the largest of these turns, shortened so that together they take so many tokens less, or as many as can be.
+    """Returns the largest of these turns, shortened so that together they take this many tokens less, or as many as possible.
 
-    Calls stay as they are. What is returned is by place; a turn that cannot be shortened is not in it.
+    Calls stay as they are. The result is by place; a turn that cannot be shortened is not in it.
     """
     cap = _find_cap([tokens[place] for place in places], excess)
     shortened: dict[int, dict[str, Any]] = {}

@@ -20,7 +20,7 @@ __all__ = ["Wire", "stream_frames", "wire_named"]
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
     """The functions that write an answer as one API does.
 
-    A stream is `content`, then `closing` or, where it fails, `failing`. `wires` is what the answer adds to
+    A stream is `content`, then `closing` or, if it fails, `failing`. `wires` is what the answer adds to
     the conversation.
     """
 
@@ -60,7 +60,7 @@ def wire_named(dialect: str) -> Wire:
 
 
 def stream_frames(served: Served, dialect: str) -> list[Frame]:
-    """Returns every event of the stream, up to the cut where there is one."""
+    """Returns every event of the stream, up to the cut if there is one."""
     wire = _WIRES[dialect]
     reply = served.reply
     frames = list(wire.content(served))

@@ -36,7 +36,7 @@ def body(served: Served) -> dict[str, Any]:
 
 
 def wires(served: Served) -> tuple[Any, ...]:
-    """Returns the message to append; none where the model said nothing, since an empty one is not allowed."""
+    """Returns the message to append; none if the model said nothing, since an empty one is not allowed."""
     blocks = _blocks(served)
     return ({"role": "assistant", "content": blocks},) if blocks else ()
 
