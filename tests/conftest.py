@@ -40,16 +40,27 @@ TESTS = Path(__file__).parent
 QUICK_FOLDERS = {"unit", "golden", "properties"}
 # What a test may ask for, by a fixture or by the name of a parameter, and the name of those that stay together.
 OUTSIDE = {"postgres_server": None, "postgresql": None, "local_model": "local model"}
+ALL_OUTSIDE = re.compile(r"^pytestmark = \[?pytest\.mark\.outside\b", re.MULTILINE)
 FORBIDDEN = {
     "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "socket.bind", "socket.connect",
     "socket.getaddrinfo", "socket.sendto", "subprocess.Popen",
 }  # fmt: skip
 
 
+def pytest_configure():
+    """Makes Ctrl-C work in what the tests start: a shell that runs the suite in the background has it ignored by all of them."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_ignore_collect(collection_path, config):
-    """For `make quick` the other folders are not even read."""
-    if config.option.markexpr == "quick" and collection_path.parent == TESTS and collection_path.is_dir():
+    """For `make quick` other folders are not even read, nor are files that are `outside` as a whole."""
+    if config.option.markexpr != "quick":
+        return None
+    if collection_path.parent == TESTS and collection_path.is_dir():
         return collection_path.name not in QUICK_FOLDERS or None
+    if collection_path.suffix == ".py" and ALL_OUTSIDE.search(collection_path.read_text(encoding="utf-8")):
+        return True
     return None
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 
-from penstock.errors import SettingsError
+from penstock.errors import SettingsError, StoreError
 from penstock.gateway.keys import (
     KeyRing,
     KeyRules,
@@ -53,6 +56,44 @@ def test_a_running_gateway_sees_what_another_process_did_to_a_key(store):
     assert revoke_key(store, new.key.id, NOW + 2).revoked == NOW + 1
     ring.refresh()
     assert isinstance(ring.authorise(bearer(new.text), NOW), Refusal)
+
+
+def test_keys_are_looked_after_again_after_any_fault_which_is_told_once(store, caplog):
+    ring, called, enough = KeyRing(store), [], threading.Event()
+
+    def fail_at_first(now):
+        called.append(now)
+        if len(called) == 7:
+            enough.set()
+        if len(called) <= 2:
+            raise StoreError("it is away")
+        if len(called) <= 4:
+            raise RuntimeError("secret words")
+
+    async def go():
+        tending = asyncio.create_task(ring._repeat(fail_at_first, 0.01))
+        assert await asyncio.to_thread(enough.wait, 30)
+        tending.cancel()
+
+    asyncio.run(go())
+    assert [record.getMessage() for record in caplog.records] == [
+        "the gateway's keys could not be refreshed: it is away"
+    ]
+
+
+def test_a_clock_that_was_ahead_for_a_moment_leaves_no_budget_spent_for_ever(store):
+    new = create_key(store, "budget", now=NOW)
+    ring = KeyRing(store)
+    ring.spend(new.key.owner, 70, NOW)
+    ring.flush(NOW)
+    assert ring.spent_today(new.key.owner, NOW + 900 * DAY_SECONDS) == 0
+    ring.spend(new.key.owner, 5_000, NOW + 900 * DAY_SECONDS)
+    ring.flush(NOW)
+    assert ring.spent_today(new.key.owner, NOW) == 70
+    ring.spend(new.key.owner, 10, NOW + DAY_SECONDS)
+    assert (
+        ring.spent_today(new.key.owner, NOW + DAY_SECONDS - 1) == 10
+    )  # a thread that read the clock before midnight
 
 
 def test_what_was_used_outlives_a_gateway_and_is_added_up_over_several(store):

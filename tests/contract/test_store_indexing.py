@@ -13,9 +13,8 @@ from store_talk import SHARED, append, raw_message, started
 from penstock.conversation.wire import encode_wire
 from penstock.errors import StoreUnavailable, UnknownSession
 from penstock.recall.passages import INDEX_VERSION
-from penstock.stores import index_keeper, indexing, searching
-from penstock.stores.index_keeper import IndexKeeper
-from penstock.stores.indexing import add_slice, prepare_slice
+from penstock.stores import indexing, searching
+from penstock.stores.indexing import IndexKeeper, add_slice, prepare_slice
 from penstock.stores.searching import SearchFilter
 from penstock.stores.store import open_store
 from penstock.stores.values import NewSession
@@ -131,7 +130,7 @@ def test_two_threads_of_a_store_do_not_make_the_same_slice(store, monkeypatch):
             made.extend(ready.sources)
         return ready
 
-    monkeypatch.setattr(index_keeper, "prepare_slice", prepare_slowly)
+    monkeypatch.setattr(indexing, "prepare_slice", prepare_slowly)
     with ThreadPoolExecutor(2) as pool:
         assert sum(pool.map(lambda _: store.index(), range(2))) == 100
     assert len(made) == 100
@@ -142,7 +141,7 @@ def test_much_that_is_written_is_indexed_beside(store_url):
     store = open_store(store_url)
     try:
         started(store, "beside")
-        append(store, "beside", *(f"gull{n} over the harbour" for n in range(index_keeper._WRITTEN)))
+        append(store, "beside", *(f"gull{n} over the harbour" for n in range(indexing._WRITTEN)))
         thread = store._keeper._thread
         assert thread is not None
         thread.join(60)
@@ -159,7 +158,7 @@ def test_much_that_is_written_is_indexed_beside(store_url):
 def test_a_store_that_is_closed_leaves_nothing_running(store_url):
     store = open_store(store_url)
     started(store, "closed")
-    append(store, "closed", *(f"tern{n}" for n in range(2 * index_keeper._WRITTEN)))
+    append(store, "closed", *(f"tern{n}" for n in range(2 * indexing._WRITTEN)))
     thread = store._keeper._thread
     store.close()
     assert thread is None or not thread.is_alive()

@@ -54,7 +54,11 @@ def test_a_turn_is_opened_and_closed_with_all_that_a_host_has_to_know(talk):
     assert talk.delivery("talk", "k0").answer is None
     assert talk.open_turn("talk", "a", 12.0, 19.0).has_queued
     talk.deliver(
-        "talk", [message("wait")], talk.log_tip("talk").id, 13.0, queued_upto=talk.queued("talk")[0].key
+        "talk",
+        [message("wait")],
+        talk.log_tip("talk").id,
+        13.0,
+        queued_upto=talk.queued_messages("talk")[0].key,
     )
     assert talk.close_turn("talk", "a", 13.0, settled) == talk.standing("talk")
     assert talk.delivery("talk", "k0") == settled
@@ -85,15 +89,15 @@ def test_a_message_waits_for_the_turn_that_is_under_way_and_no_other(talk):
     assert talk.queue_message("talk", b"one", 11.0)
     assert talk.queue_message("talk", b"two", 12.0, Delivery("k2", b"d"))
     assert not talk.queue_message("talk", b"late", 18.5)
-    waiting = talk.queued("talk")
+    waiting = talk.queued_messages("talk")
     assert [one.raw for one in waiting] == [b"one", b"two"]
     assert talk.close_turn("talk", "a", 13.0) is None  # something waits
     tip = talk.log_tip("talk")
     talk.deliver("talk", [message("one")], tip.id, 13.0, queued_upto=waiting[0].key)
-    assert [one.raw for one in talk.queued("talk")] == [b"two"]
+    assert [one.raw for one in talk.queued_messages("talk")] == [b"two"]
     with pytest.raises(StoreConflict):  # the log goes on elsewhere: then nothing is taken
         talk.deliver("talk", [message("two")], tip.id, 13.0, queued_upto=waiting[1].key)
-    assert [one.raw for one in talk.queued("talk")] == [b"two"]
+    assert [one.raw for one in talk.queued_messages("talk")] == [b"two"]
     talk.deliver("talk", [message("two")], talk.log_tip("talk").id, 13.0, queued_upto=waiting[1].key)
     assert talk.close_turn("talk", "a", 13.0)
     assert talk.delivery("talk", "k2") == Delivery("k2", b"d", -1, None)
@@ -138,7 +142,7 @@ def test_an_owner_cannot_touch_the_turns_of_another(talk):
         lambda: other.close_turn("talk", "x", 1.0),
         lambda: other.find_turn("talk", 1.0),
         lambda: other.queue_message("talk", b"", 1.0),
-        lambda: other.queued("talk"),
+        lambda: other.queued_messages("talk"),
         lambda: other.delivery("talk", "k1"),
         lambda: other.settle_delivery("talk", Delivery("k1", b""), 1.0),
         lambda: other.standing("talk"),

@@ -10,12 +10,15 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import __file__ as _package
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 COMMAND = str(Path(sys.executable).parent / "penstock")
 SOURCE = str(Path(_package).parents[1])
@@ -42,6 +45,24 @@ def environment(**more: str) -> dict[str, str]:
         "PYTHONPATH": SOURCE,
         **more,
     }
+
+
+@contextmanager
+def listening(*args: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Runs a command that prints an address once it listens there; gives the process and the address, and ends it."""
+    with subprocess.Popen(
+        [COMMAND, *args],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        try:
+            address = child.stdout.readline().strip()
+            assert address.startswith("http://127.0.0."), child.stderr.read()
+            yield child, address
+        finally:
+            child.kill()
 
 
 def penstock(*args: str | Path, stdin: bytes = b"", cwd: Path | None = None, **env: str) -> Ran:

@@ -1,8 +1,9 @@
-"""A real model for the tests that need one: small, weak, and on this machine."""
+"""What takes long to start, for the tests that need it: a small, weak model on this machine, and a browser."""
 
 from __future__ import annotations
 
 import pytest
+from chromium import start_chromium
 
 from penstock.local import LocalServer, missing
 
@@ -17,3 +18,13 @@ def local_model():
         pytest.skip(lacking)
     with LocalServer(context_tokens=4_096, threads=1) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = start_chromium(playwright)
+        yield browser
+        browser.close()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import base64
 import contextlib
 import struct
-import subprocess
 import zlib
 from urllib.parse import urlsplit
 
-from cli_process import COMMAND, assistant, call, environment, result, user, work
+from cli_process import assistant, call, listening, result, user, work
 
 from penstock.measure.usage import Usage
 from penstock.sessions.session import Session
@@ -89,20 +88,10 @@ def fill(url):
 @contextlib.contextmanager
 def dashboard_of(url):
     """The address that `penstock dashboard` prints."""
-    with subprocess.Popen(
-        [COMMAND, "dashboard", "--no-open", "--store", url],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as child:
-        try:
-            address = child.stdout.readline().strip()
-            assert address.startswith("http://127.0.0.1:"), child.stderr.read()
-            yield address
-        finally:
-            child.terminate()
-            child.communicate(timeout=20)
+    with listening("dashboard", "--no-open", "--store", url) as (child, address):
+        yield address
+        child.terminate()
+        child.communicate(timeout=20)
         assert child.returncode == 0
 
 

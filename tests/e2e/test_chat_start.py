@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 from tests.e2e.chat_screen import CTRL_C, CTRL_D, ChatScreen
@@ -145,6 +146,51 @@ def test_the_banner_stands_before_anything_slow_and_what_is_typed_meanwhile_is_n
             chat.wait(r"penstock \d\S+ before the agent: True\ngpt-4.1")
             chat.wait("› early words\n\nHeard.")
             assert chat.everything.count("early words") == 1  # the terminal itself showed nothing of it
+
+
+_PAINTED = """
+import sys
+from prompt_toolkit.renderer import Renderer
+from penstock.cli.main import main
+render, loaded = Renderer.render, []
+def note(self, *args, **more):
+    loaded.append([name for name in ("penstock.loop.agent", "genai_prices", "rich") if name in sys.modules])
+    return render(self, *args, **more)
+Renderer.render = note
+code = main(["chat", "--model", "gpt-4.1", *sys.argv[1:]])
+print(f"loaded before the prompt: {loaded[0]}")
+sys.exit(code)
+"""
+
+
+def test_the_prompt_stands_before_the_agent_is_loaded_and_the_status_follows(tmp_path):
+    with stage(tmp_path, ["Heard."]) as at:
+        command = (sys.executable, "-c", _PAINTED)
+        with ChatScreen(*at.args(), command=command, cwd=at.work, HOME=str(tmp_path)) as chat:
+            chat.wait("›")
+            chat.wait("0% of 1M")
+            chat.type(CTRL_D)
+            assert chat.wait_end() == 0
+            assert "loaded before the prompt: []" in chat.text
+
+
+def test_an_agent_that_cannot_be_made_ends_the_chat_with_one_line(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("context:\n  engine: nobodys\n")
+    with stage(tmp_path, []) as at, at.screen(PENSTOCK_CONFIG=str(config)) as chat:
+        assert chat.wait_end() == 2
+        assert "penstock: context.engine is 'nobodys', and there is no such engine" in chat.text
+        assert "Traceback" not in chat.text
+
+
+def test_who_leaves_before_the_agent_is_there_leaves_no_conversation(tmp_path):
+    with stage(tmp_path, []) as at:
+        with at.screen() as chat:
+            chat.wait("›")
+            chat.type(CTRL_D)
+            assert chat.wait_end() == 0
+        with closing(open_store(at.store)) as store:
+            assert not store.list()
 
 
 def test_an_address_that_only_the_store_names_is_asked_about_before_anything_is_sent(tmp_path):

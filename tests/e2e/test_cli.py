@@ -217,6 +217,7 @@ def test_help_and_mistakes_load_nothing_heavy(args):
         "msgspec",
         "asyncio",
         "toktok",
+        "splintr",
         "genai_prices",
         "yaml",
         "ahocorasick_rs",

@@ -1,4 +1,6 @@
-"""kill -9 of `penstock serve` and of its worker while clients work: they try again and go on, and nothing forks or is lost.
+"""kill -9 of `penstock serve`, of its worker and of its compactor while clients work: they try again and go on.
+
+Nothing forks or is lost.
 
 `PENSTOCK_KILLS` says how many; those of `make soak` are more.
 """
@@ -10,12 +12,14 @@ import os
 import random
 import signal
 import subprocess
+import time
 from itertools import pairwise
 from pathlib import Path
 
 import aiohttp
 from cli_process import COMMAND, environment
 from tests.gateway.stateless_agent import LISTS, StatelessAgent
+from tests.processes import list_children
 
 from penstock.providers.cache_marks import strip_marks
 from penstock.sessions.session import Session
@@ -23,8 +27,8 @@ from penstock.stores.store import open_store
 from penstock.testing.provider_server import ScriptedProvider
 from penstock.testing.scripted import Reply
 
-KILLS = int(os.environ.get("PENSTOCK_KILLS", "2"))
-TURNS = 14 + 7 * max(0, KILLS - 2)
+KILLS = int(os.environ.get("PENSTOCK_KILLS", "3"))
+TURNS = 14 + 7 * max(0, KILLS - 3)
 WINDOW = 16_000
 LINES = 110
 
@@ -43,6 +47,7 @@ class ServedGateway:
         )
         self._port = 0
         self.address = ""
+        self.killed_compactors = 0
 
     async def __aenter__(self):
         await asyncio.to_thread(self.start)
@@ -64,15 +69,42 @@ class ServedGateway:
         self._port = int(self.address.rpartition(":")[2])
 
     def kill_worker(self):
-        pid = self.process.pid
-        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            os.kill(int(child), signal.SIGKILL)
+        for worker in list_children(self.process.pid):
+            os.kill(worker, signal.SIGKILL)
+
+    def kill_compactor(self):
+        """Kills what compacts, while it works or still starts where that is so within a second."""
+        end = time.monotonic() + 20
+        while not (before := self._list_compactors()) and time.monotonic() < end:
+            time.sleep(0.01)
+        end, at_work = time.monotonic() + 1, []
+        while not at_work and time.monotonic() < end:
+            time.sleep(0.002)
+            now = self._list_compactors()
+            at_work = [pid for pid, ticks in now.items() if before.get(pid, ticks) < ticks]
+        for compactor in at_work or before:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(compactor, signal.SIGKILL)
+                self.killed_compactors += 1
+
+    def _list_compactors(self):
+        """Returns the processor time of each."""
+        workers = list_children(self.process.pid)
+        return {pid: _read_ticks(pid) for worker in workers for pid in list_children(worker)}
 
     def kill_gateway(self):
         """The gateway alone is killed: its worker has to end by itself."""
         self.process.kill()
         self.process.communicate()
         self.start()
+
+
+def _read_ticks(pid):
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])
 
 
 async def insist(agent):
@@ -107,7 +139,8 @@ def test_killed_at_random_it_goes_on_with_the_same_conversations_and_the_same_by
             for _ in range(3 * TURNS // (KILLS + 1)):
                 await answered.get()
             await asyncio.sleep(chance.uniform(0, 0.1))
-            await asyncio.to_thread(gateway.kill_gateway if number % 2 else gateway.kill_worker)
+            victims = (gateway.kill_worker, gateway.kill_gateway, gateway.kill_compactor)
+            await asyncio.to_thread(victims[number % len(victims)])
 
     async def go():
         reply = Reply("Go on with it, please.", chunk_chars=4, chunk_delay_seconds=0.005, delay_seconds=0.01)
@@ -123,9 +156,10 @@ def test_killed_at_random_it_goes_on_with_the_same_conversations_and_the_same_by
             await killing
             assert provider.violations == ()
             assert max(one.prompt_tokens for one in provider.received) <= WINDOW
-            return agents, provider.received, sum(retries)
+            return agents, provider.received, sum(retries), gateway.killed_compactors
 
-    agents, received, retries = asyncio.run(go())
+    agents, received, retries, killed_compactors = asyncio.run(go())
+    assert killed_compactors >= KILLS // 3  # one of three: each time, there is one by then
     assert KILLS < 2 or retries  # a gateway that is away is noticed
     with contextlib.closing(open_store(url)) as store:
         sessions = [Session.resume(store, row.id) for row in store.list()]

@@ -3,13 +3,14 @@
 import contextlib
 import http.client
 import json
+import os
 import signal
 import socket
 import subprocess
 import time
 
 import pytest
-from cli_process import COMMAND, environment, penstock
+from cli_process import COMMAND, environment, listening, penstock
 
 from penstock.testing.provider_server import scripted_provider
 from penstock.testing.scripted import Reply
@@ -26,19 +27,8 @@ def connect(port):
 @contextlib.contextmanager
 def serving(*args):
     """The process and its port."""
-    with subprocess.Popen(
-        [COMMAND, "serve", "--port", "0", *args],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as child:
-        try:
-            address = child.stdout.readline().strip()
-            assert address.startswith("http://127.0.0.1:"), child.stderr.read()
-            yield child, int(address.rpartition(":")[2])
-        finally:
-            child.kill()
+    with listening("serve", "--port", "0", *args) as (child, address):
+        yield child, int(address.rpartition(":")[2])
 
 
 def test_a_stream_that_runs_is_finished_after_sigterm_and_nobody_else_is_let_in(tmp_path):
@@ -108,6 +98,33 @@ def test_what_still_runs_ends_after_its_time_or_with_a_second_signal(tmp_path, s
         with pytest.raises(http.client.IncompleteRead):
             answer.read()
         assert "Traceback" not in child.stderr.read()
+
+
+def test_ctrl_c_while_its_worker_still_starts_is_said_in_no_more_words(tmp_path):
+    with subprocess.Popen(
+        [
+            COMMAND,
+            "serve",
+            "--port",
+            "0",
+            "--upstream",
+            "http://localhost:1",
+            "--store",
+            f"sqlite:///{tmp_path}/g.db",
+        ],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as child:
+        try:
+            assert child.stdout.readline().startswith("http://")
+            os.killpg(child.pid, signal.SIGINT)  # as a terminal does
+            assert child.wait(30) == 0
+            assert "Traceback" not in child.stderr.read()
+        finally:
+            child.kill()
 
 
 def test_without_an_upstream_it_says_what_to_give():

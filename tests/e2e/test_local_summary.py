@@ -23,7 +23,7 @@ from penstock.writing.values import values_in
 from penstock.writing.verify import STRUCK
 
 CHAT = DIALECTS["chat"]
-TARGET = 520
+TARGET = 510
 WORD = "maple" + "-kettle-" + "71q"  # a password by its name alone
 
 

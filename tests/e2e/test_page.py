@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from chromium import NEEDS_CHROMIUM, find_barriers, find_overflow, start_chromium
+from chromium import NEEDS_CHROMIUM, find_barriers, find_overflow
 from cli_process import penstock
 from page_stage import SECRET, Visit, dashboard_of, fill
 
@@ -48,16 +48,6 @@ def names(url):
 def address(url, names):
     with dashboard_of(url) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = start_chromium(playwright)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

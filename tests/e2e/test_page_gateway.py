@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
-import subprocess
 from contextlib import contextmanager
 
-import pytest
-from chromium import NEEDS_CHROMIUM, start_chromium
-from cli_process import COMMAND, environment, penstock
+from chromium import NEEDS_CHROMIUM
+from cli_process import listening, penstock
 from page_stage import Visit
 
 from penstock.testing.provider_server import scripted_provider
@@ -20,28 +18,8 @@ pytestmark = NEEDS_CHROMIUM
 
 @contextmanager
 def serving(upstream, store, *more):
-    with subprocess.Popen(
-        [COMMAND, "serve", "--port", "0", "--upstream", upstream, "--store", store, *more],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as child:
-        try:
-            yield child.stdout.readline().strip()
-        finally:
-            child.terminate()
-            child.wait(30)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = start_chromium(playwright)
-        yield browser
-        browser.close()
+    with listening("serve", "--port", "0", "--upstream", upstream, "--store", store, *more) as (_, address):
+        yield address
 
 
 def talk(address, messages, **headers):

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from chromium import NEEDS_CHROMIUM, find_barriers, find_overflow, start_chromium
+from chromium import NEEDS_CHROMIUM, find_barriers, find_overflow
 from website.build import build_site
 from website.links import find_broken_links, find_outside_loads
 
@@ -53,16 +53,6 @@ def address(site):
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
         thread.join()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = start_chromium(playwright)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

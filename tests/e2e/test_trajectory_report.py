@@ -6,7 +6,7 @@ import json
 
 import pytest
 from benchmarks.trajectory_rows import sharegpt_row
-from chromium import NEEDS_CHROMIUM, start_chromium
+from chromium import NEEDS_CHROMIUM
 from cli_process import penstock
 
 pytestmark = NEEDS_CHROMIUM
@@ -47,16 +47,6 @@ def made(tmp_path_factory):
     assert ran.code == 0, ran.err
     assert f"report          {folder / 'r.html'}" in ran.text
     return folder / "r.html", json.loads((folder / "m.json").read_bytes())
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = start_chromium(playwright)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import threading
 import urllib.request
 
 import pytest
-from cli_process import COMMAND, environment, penstock
+from cli_process import COMMAND, environment, listening, penstock
 
 from penstock.testing.provider_server import scripted_provider
 
@@ -105,25 +105,12 @@ def wrapping(tmp_path):
 @contextlib.contextmanager
 def serving(upstream, tmp_path, *options):
     """A gateway on the store of the clients, and its port."""
-    command = [
-        COMMAND,
-        "serve",
-        "--port",
-        "0",
-        "--upstream",
-        upstream,
-        "--store",
-        f"sqlite:///{tmp_path}/w.db",
-    ]
-    with subprocess.Popen(
-        [*command, *options], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as child:
-        try:
-            address = child.stdout.readline().strip()
-            assert address.startswith("http://127.0.0."), child.stderr.read()
-            yield child, int(address.rpartition(":")[2])
-        finally:
-            child.kill()
+    store = f"sqlite:///{tmp_path}/w.db"
+    with listening("serve", "--port", "0", "--upstream", upstream, "--store", store, *options) as (
+        child,
+        address,
+    ):
+        yield child, int(address.rpartition(":")[2])
 
 
 @contextlib.contextmanager

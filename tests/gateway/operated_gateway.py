@@ -65,10 +65,6 @@ class Operated:
         self.operations._log.close()
         return [json.loads(line) for line in self._log.getvalue().splitlines()]
 
-    @property
-    def log_text(self):
-        return self._log.getvalue()
-
 
 @contextlib.asynccontextmanager
 async def operated_gateway(*, upstream_key=None, tracer=None, store_url=None, **settings):

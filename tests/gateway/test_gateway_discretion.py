@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import tracemalloc
 from base64 import b64encode
 from hashlib import sha256
 
@@ -139,6 +140,16 @@ def test_names_of_models_are_shown_and_what_may_be_a_key_is_not():
     for other in ("sk-proj-abcdefghijklmnop1234", "a b", "x" * 30, "gpt-4\n", "-", "9f86d081884c7d65"):
         assert name_model(other) == "other"
     assert name_model("") == ""
+
+
+def test_long_names_of_models_are_not_held():
+    tracemalloc.start()
+    try:
+        for number in range(50):
+            assert name_model(f"{number}-".ljust(100_000, "x")) == "other"
+        assert tracemalloc.get_traced_memory()[0] < 500_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_ids_that_programs_make_are_shown_and_others_can_only_be_compared():

@@ -1,6 +1,7 @@
 """What goes wrong: refusals for size, upstreams that die, lie, are late or absent, and callers that go away or dawdle."""
 
 import asyncio
+import gzip
 import json
 import os
 import re
@@ -27,7 +28,11 @@ from gateway_stage import (
 )
 
 from penstock.errors import ErrorKind
+from penstock.gateway import recalling as recalling_module
+from penstock.gateway import relay as relay_module
 from penstock.gateway import server as server_module
+from penstock.gateway import upstreams as upstreams_module
+from penstock.gateway import usage_tap as usage_tap_module
 from penstock.gateway.callers import AnyCaller
 from penstock.gateway.exchange import Outgoing
 from penstock.testing.scripted import Failure, Reply
@@ -123,6 +128,49 @@ def test_a_refusal_in_a_chat_stream_is_made_smaller_too():
             status, _, body = await ask(gateway, "chat", stream=True)
             assert (status, body) == (200, good)
             assert len(fitter.failures) == 1
+
+    run(talk())
+
+
+@pytest.mark.parametrize("dialect", ROUTES)
+@pytest.mark.parametrize("framed", ["with a length", "in chunks", "behind spaces"])
+def test_a_refusal_under_a_status_that_says_all_is_well_is_made_smaller_too(dialect, framed):
+    """As relays of others' models answer."""
+
+    async def talk():
+        fitter = Halving()
+        error = {"message": "maximum context length is 8000 tokens, prompt is too long", "code": 400}
+        said = json.dumps(
+            {"type": "error", "error": error} if dialect == "anthropic" else {"error": error}
+        ).encode()
+        played = [whole(said)]
+        if framed != "with a length":
+            head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+            spaces = [chunk(b" "), 0.02] * 3 if framed == "behind spaces" else []
+            played = [head, *spaces, chunk(said[:4]), 0.01, chunk(said[4:]), STREAM_END]
+        async with Player(played, [OK]) as upstream, gateway_to(upstream.base_url, fitter=fitter) as gateway:
+            status, _, body = await ask(gateway, dialect)
+            assert (status, body) == (200, b'{"ok":true}')
+            assert [one.window_tokens for one in fitter.failures] == [8_000]
+        fitter = Halving(recovers=False)
+        async with Player(played, [OK]) as upstream, gateway_to(upstream.base_url, fitter=fitter) as gateway:
+            status, _, body = await ask(gateway, dialect)
+            assert (status, body.lstrip()) == (200, said)
+            assert len(upstream.requests) == 1
+
+    run(talk())
+
+
+@pytest.mark.parametrize(
+    "text", ['{"error": null, "id": "x"}', '{"error":{"message":"no","code":500}}', '{"e', "  ", ""]
+)
+def test_other_answers_are_relayed_as_they_come(text):
+    async def talk():
+        fitter = Halving()
+        said = text.encode() + b" " * 400_000 * text.startswith('{"error"')
+        async with Player([whole(said)]) as upstream, gateway_to(upstream.base_url, fitter=fitter) as gateway:
+            assert (await ask(gateway, "chat"))[2] == said
+            assert fitter.failures == []
 
     run(talk())
 
@@ -307,10 +355,19 @@ def test_rubbish_is_relayed_as_it_is(raw):
     run(talk())
 
 
-def test_what_is_no_http_is_a_502_and_is_not_asked_again():
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nwhatever",
+        b"HTTP/1.1 099 Odd\r\nContent-Length: 2\r\n\r\n{}",
+    ],
+    ids=["another protocol", "a switch that nobody asked for", "no status"],
+)
+def test_what_is_no_http_is_a_502_and_is_not_asked_again(said):
     async def talk():
         async with (
-            Player([b"SSH-2.0-OpenSSH\r\n\r\n", None]) as upstream,
+            Player([said, None]) as upstream,
             gateway_to(upstream.base_url, retries=3) as gateway,
         ):
             status, _, body = await ask(gateway, "anthropic")
@@ -440,6 +497,126 @@ def test_an_upstream_that_dies_in_mid_stream_ends_the_callers_stream_noticeably(
             assert fitter.settled[0].failure.kind is ErrorKind.NETWORK
             await asyncio.wait_for(watch.seen.wait(), 30)
             assert watch.served[0].cut_off == "upstream"
+
+    run(talk())
+
+
+class Lookup:
+    """Answers calls of tools, and fails at the end."""
+
+    async def look_up(self, calls, *, rounds):
+        return ["found" for _ in calls]
+
+    async def keep(self, rounds):
+        raise LookupError(KEY)
+
+
+class Forgetful(Halving):
+    async def fit(self, incoming):
+        return Outgoing(body=incoming.body, recalling=Lookup(), ticket=1)
+
+
+def test_a_fault_of_ours_in_mid_stream_ends_the_stream_noticeably(caplog):
+    async def talk():
+        fitter, watch = Forgetful(), Watch()
+        said = b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"Hi."}}]}\n\n'
+        end = (
+            b'data: {"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+        )
+        async with (
+            Player([STREAM_HEAD, chunk(said), chunk(end), STREAM_END]) as upstream,
+            gateway_to(upstream.base_url, fitter=fitter, operations=watch) as gateway,
+            connected(gateway) as (reader, writer),
+        ):
+            writer.write(
+                b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"
+            )
+            got = await asyncio.wait_for(reader.read(), 30)  # to its end: the connection is closed
+            assert got.count(b"HTTP/1.1") == 1
+            assert b"Hi." in got
+            assert b"[DONE]" not in got
+            assert not got.endswith(STREAM_END)
+            await asyncio.wait_for(watch.seen.wait(), 30)
+            assert watch.served[0].cut_off == "gateway"
+            await asyncio.wait_for(fitter.done.wait(), 30)
+            assert fitter.settled[0].broken_off
+
+    run(talk())
+    assert KEY not in caplog.text
+    assert "LookupError in keep" in caplog.text
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("packed", [True, False])
+def test_an_answer_without_end_in_which_the_model_may_look_something_up_is_an_error(
+    monkeypatch, packed, streamed
+):
+    monkeypatch.setattr(recalling_module, "_MOST_STREAM_BYTES", 100_000)
+    monkeypatch.setattr(recalling_module, "MOST_ANSWER_BYTES", 100_000)
+    monkeypatch.setattr(usage_tap_module, "MOST_ANSWER_BYTES", 100_000)
+    line = b": nothing\n\n" * 8_000
+    kind = b"text/event-stream" if streamed else b"application/json"
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nTransfer-Encoding: chunked\r\n" % kind
+    pieces = [head + b"Content-Encoding: gzip\r\n\r\n", chunk(gzip.compress(line * 8))]
+    if not packed:
+        pieces = [head + b"\r\n", *[chunk(line)] * 8]
+
+    async def talk():
+        async with (
+            Player([*pieces, STREAM_END]) as upstream,
+            gateway_to(upstream.base_url, fitter=Forgetful()) as gateway,
+        ):
+            if streamed:
+                with pytest.raises(aiohttp.ClientPayloadError):
+                    await ask(gateway, "chat")
+            else:
+                status, _, body = await ask(gateway, "chat")
+                assert status == 502
+                assert "cannot be read" in json.loads(body)["error"]["message"]
+
+    run(talk())
+
+
+def test_an_answer_that_is_too_large_to_be_read_goes_through_without_an_item_of_ours(monkeypatch):
+    monkeypatch.setattr(relay_module, "MOST_ANSWER_BYTES", 100_000)
+
+    class Inserting(Halving):
+        async def fit(self, incoming):
+            return Outgoing(body=incoming.body, first_item={"type": "compaction"}, ticket=1)
+
+    async def talk():
+        for size in (10, 200_000):
+            body = json.dumps({"output": ["x" * size], "usage": {"input_tokens": 5}}).encode()
+            fitter = Inserting()
+            async with (
+                Player([whole(body)]) as upstream,
+                gateway_to(upstream.base_url, fitter=fitter) as gateway,
+            ):
+                status, _, got = await ask(gateway, "responses")
+                assert status == 200
+                assert (got == body) is (size > 100_000)
+                assert len(json.loads(got)["output"]) == 1 + (size < 100_000)
+                assert fitter.settled[0].usage.prompt_tokens == 5
+
+    run(talk())
+
+
+@pytest.mark.parametrize("slowly", [True, False])
+def test_a_list_of_models_without_end_hides_no_others(monkeypatch, slowly):
+    monkeypatch.setattr(upstreams_module, "_LISTING_BYTES", 100_000)
+    monkeypatch.setattr(upstreams_module, "_LISTING_SECONDS", 0.2 if slowly else 30.0)
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    endless = [head, *([chunk(b" "), 0.05] * 600 if slowly else [chunk(b" " * 90_000)] * 9), asyncio.Event()]
+
+    async def talk():
+        async with Player(endless) as one, Player([whole(b'{"data":[{"id":"b"}]}')]) as two:
+            upstreams = {"one": {"base_url": one.base_url}, "two": {"base_url": two.base_url}}
+            async with (
+                gateway_to(None, upstreams=upstreams) as gateway,
+                aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(10)) as session,
+                session.get(f"{gateway.address}/v1/models") as response,
+            ):
+                assert [entry["id"] for entry in (await response.json())["data"]] == ["b"]
 
     run(talk())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from itertools import pairwise
 
@@ -181,6 +182,29 @@ def test_what_cannot_be_made_smaller_is_refused_in_the_caller_s_words_and_not_se
     run(go())
 
 
+def test_a_request_with_messages_without_number_goes_through_as_it_came_and_says_so(tmp_path):
+    messages = [{"role": "user", "content": "a"}] * 100_001
+
+    async def talk():
+        async with (
+            ScriptedProvider(["Well."], window_tokens=10_000_000) as provider,
+            fitted_gateway(provider, settings(tmp_path)) as (gateway, _, _),
+            aiohttp.ClientSession() as session,
+            session.post(
+                f"{gateway.address}/v1/chat/completions",
+                data=io.BytesIO(json.dumps({"model": "m", "messages": messages}).encode()),
+                headers={"content-type": "application/json"},
+            ) as answer,
+        ):
+            assert answer.status == 200, await answer.read()
+            assert answer.headers["x-penstock-passed-through"] == "TooManyMessages"
+            assert provider.received[0].body["messages"] == messages
+
+    run(talk())
+    # Nothing of it is kept.
+    assert sessions_in(tmp_path) == []
+
+
 def test_two_callers_never_share_a_conversation(tmp_path):
     async def go():
         async with (
@@ -277,6 +301,94 @@ def test_a_request_that_is_repeated_shortened_or_edited(dialect, tmp_path):
             assert provider.violations == ()
         logs = [log_of(session) for session in sessions_in(tmp_path)]
         assert [_bare(wire) for wire in agent.history] in logs
+
+    run(go())
+
+
+@each_dialect
+@pytest.mark.parametrize("named", [True, False])
+def test_an_earlier_request_that_comes_again_does_not_draw_the_conversation_away(dialect, named, tmp_path):
+    """It becomes a branch that is shorter than the conversation, and begins as it does, byte for byte."""
+
+    async def go():
+        async with ScriptedProvider(["Go on."], repeat_last=True, window_tokens=WINDOW) as provider:
+            async with fitted_gateway(provider, settings(tmp_path)) as (gateway, _, _):
+                agent = StatelessAgent(gateway, dialect)
+                if dialect != "anthropic":  # its mark moves: no beginning is the same
+                    agent.fields["tools"] = [
+                        {"type": "function", "name": "terminal", "function": {"name": "x"}}
+                    ]
+                if named:
+                    agent.headers["x-session-id"] = "one of this client's"
+                agent.say(f"{RULE} Run everything.")
+                await work_on(agent, 24)
+                before = sent(provider)[-1]
+                assert agent.answers[-1][1]["x-penstock-compacted"] == "before"
+                whole, agent.history = agent.history, agent.history[: 8 if dialect == "chat" else 7]
+                status, headers, _ = await agent.ask()
+                assert status == 200
+                assert headers["x-penstock-session"] != agent.answers[0][1]["x-penstock-session"]
+                agent.history = whole
+                await work_on(agent, 1, lines=5)
+                assert agent.answers[-1][1]["x-penstock-session"] == agent.answers[0][1]["x-penstock-session"]
+                assert sent(provider)[-1][: len(before)] == before
+            assert provider.violations == ()
+        logs = [log_of(session) for session in sessions_in(tmp_path)]
+        assert sorted(map(len, logs))[1:] == [len(agent.history)]
+
+    run(go())
+
+
+@each_dialect
+@pytest.mark.parametrize("knows_window", [True, False])
+def test_two_requests_at_once_that_are_too_large_and_of_which_one_is_the_beginning_of_the_other(
+    dialect, knows_window, tmp_path
+):
+    async def go():
+        async with ScriptedProvider(["Go on."], repeat_last=True, window_tokens=WINDOW) as provider:
+            given = {} if knows_window else {"model.context_length": None}
+            async with fitted_gateway(provider, settings(tmp_path, **given)) as (gateway, _, _):
+                agents = [StatelessAgent(gateway, dialect) for _ in range(2)]
+                for agent in agents:
+                    agent.say(f"{RULE} Run everything.")
+                await work_on(agents[0], 2)
+                for agent, turns in zip(agents, ((2, 30), (0, 29)), strict=True):
+                    for turn in range(*turns):
+                        agent.use_tool("terminal", {"command": f"run {turn}"}, result(turn))
+                for status, headers, body in await asyncio.gather(*(agent.ask() for agent in agents)):
+                    assert status == 200, body
+                    assert headers["x-penstock-compacted"] != "no"
+            if knows_window:
+                assert all(one.prompt_tokens <= WINDOW for one in provider.received)
+        logs = [log_of(session) for session in sessions_in(tmp_path)]
+        assert [_bare(wire) for wire in agents[0].history] in logs
+
+    run(go())
+
+
+def test_a_conversation_that_comes_under_many_names_is_held_under_one(tmp_path):
+    async def go():
+        async with (
+            ScriptedProvider(["Go on."], repeat_last=True) as provider,
+            fitted_gateway(provider, settings(tmp_path)) as (gateway, fitter, _),
+        ):
+            agent = StatelessAgent(gateway, "chat", tools=[{"type": "function", "function": {"name": "x"}}])
+            for turn in range(8):
+                agent.say(f"Question {turn}.")
+                agent.reply(f"Answer {turn}.")
+            agent.say("And now?")
+            for name in range(5):  # spelled otherwise each time, so far back that only its log knows it
+                agent.headers["x-session-id"] = f"name {name}"
+                agent.history[1] = {
+                    "role": "user",
+                    "content": [{"type": "text", "text": "Question 0."}],
+                    "name": None,
+                }
+                agent.history[1]["x" * name] = None
+                assert (await agent.ask())[0] == 200
+            (conversation,) = {answer[1]["x-penstock-session"] for answer in agent.answers}
+            held = fitter._tracker._by_hint
+            assert [(name, found) for (_, name, _), found in held.items()] == [("name 4", conversation)]
 
     run(go())
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 
+import aiohttp
 import pytest
 from aiohttp import web
-from operated_gateway import BODY, error_of, is_moment, operated_gateway, upstream_headers
+from operated_gateway import BODY, USAGE, error_of, is_moment, operated_gateway, upstream_headers
 
 from penstock.errors import SettingsError, StoreError
 from penstock.gateway.operations import require_safe_address
@@ -103,6 +104,70 @@ class TestKeys:
 
         run(test)
 
+    @pytest.mark.parametrize(
+        ("path", "body"),
+        [
+            ("/v1/chat/completions", b'{"model":"gpt-4","messages":[],"model":"gpt-5"}'),
+            ("/v1/chat/completions", b'{"Model":"gpt-4","messages":[],"model":"gpt-5"}'),
+            ("/v1/chat/completions", b'{"\\u006dodel":"gpt-4","messages":[],"model":"gpt-5"}'),
+            ("/v1/chat/completions", b'{"MODEL":"gpt-4","messages":[]}'),
+            ("/v1/responses", b'{"model":"gpt-5","input":[],"mode\\u006c":"gpt-4","x":' + b"[" * 5_000),
+            ("/v1/embeddings", b'{"model":"gpt-5","model":"gpt-4"}'),
+            ("/v1/embeddings", b'{"model":"gpt-4","model":"gpt-5"}'),
+            ("/v1/embeddings", b'{"model":"gpt-4","x":NaN}'),
+            ("/v1/embeddings", b'{"model":"gpt-4","x":1e400}'),
+            ("/v1/embeddings", b'{"model":"gpt-4","x":' + b"[" * 5_000 + b"]" * 5_000 + b"}"),
+            ("/v1/embeddings", b"\x1f\x8b rubbish"),
+            ("/v1/messages/batches", b'{"requests":[{"custom_id":"a","params":{"model":"gpt-4"}}]}'),
+            ("/v1/models/gpt%2D4", b"{}"),
+        ],
+    )
+    @pytest.mark.parametrize("kind", ["application/json", "text/plain"])
+    def test_no_spelling_of_a_body_gets_a_key_another_model(self, path, body, kind):
+        async def test():
+            async with operated_gateway() as gateway:
+                headers = {"x-penstock-key": gateway.make_key(models=("gpt-5*",)), "content-type": kind}
+                async with gateway.client.post(path, data=body, headers=headers) as answer:
+                    assert answer.status == 403
+                    assert "model" in error_of(await answer.text())["message"]
+                assert gateway.seen == []
+
+        run(test)
+
+    def test_a_key_for_some_models_may_ask_for_all_that_names_no_other(self):
+        async def test():
+            async with operated_gateway() as gateway:
+                key = {"x-penstock-key": gateway.make_key(models=("gpt-5*", "whisper-*"))}
+                tool = {"name": "rent", "parameters": {"properties": {"model": {"type": "string"}}}}
+                used = {"type": "tool_use", "id": "t", "name": "rent", "input": {"model": "Tesla"}}
+                asked = {
+                    "model": "gpt-5",
+                    "tools": [tool],
+                    "messages": [{"role": "assistant", "content": [used]}],
+                }
+                for path, body in (
+                    ("chat/completions", asked),
+                    ("embeddings", {"model": "gpt-5", "input": "x"}),
+                ):
+                    async with gateway.client.post(f"/v1/{path}", json=body, headers=key) as answer:
+                        assert answer.status == 200
+                for model, status in (("whisper-1", 200), ("other", 403)):
+                    form = aiohttp.FormData({"model": model})
+                    form.add_field("file", b"model: other\r\n\r\nother", filename="model.txt")
+                    async with gateway.client.post(
+                        "/v1/audio/transcriptions", data=form, headers=key
+                    ) as answer:
+                        assert answer.status == status
+                for path in ("files", "files/x/content", "models/gpt-5-mini"):
+                    async with gateway.client.get(f"/v1/{path}", headers=key) as answer:
+                        assert answer.status == 200
+                async with gateway.client.post("/v1/batches/b/cancel", headers=key) as answer:
+                    assert answer.status == 200
+                assert b"Tesla" in gateway.seen[0][2]
+                assert b"whisper-1" in gateway.seen[2][2]
+
+        run(test)
+
 
 class TestLimits:
     @pytest.mark.parametrize(("path", "dialect"), DIALECTS.items())
@@ -128,6 +193,40 @@ class TestLimits:
                 assert [status for status, _, _ in asked] == [200, 200, 429]
                 assert asked[-1][1]["x-should-retry"] == "false"
                 assert error_of(asked[-1][2])["code"] == "insufficient_quota"
+
+        run(test)
+
+    def test_a_budget_does_not_depend_on_what_a_caller_asks_to_be_told(self):
+        async def test():
+            async with operated_gateway() as gateway:
+                key = gateway.make_key(tokens_per_day=2_000)
+                said = "".join(
+                    f'data: {{"choices":[{{"delta":{{"content":"{n:0180}"}}}}]}}\n\n' for n in range(400)
+                )
+                gateway.answer = lambda _: web.Response(text=said, content_type="text/event-stream")
+                body = {**BODY, "stream": True, "messages": [{"role": "user", "content": "word " * 800}]}
+                asked = [
+                    await gateway.ask(body=body, x_penstock_key=key) for _ in range(3)
+                ]  # about 1,440 tokens each
+                assert [status for status, _, _ in asked] == [200, 200, 429]
+                gateway.answer = lambda _: web.json_response({"error": {"message": "no"}}, status=400)
+                other = gateway.make_key(tokens_per_day=500)
+                asked = [await gateway.ask(body=body, x_penstock_key=other) for _ in range(3)]
+                assert [status for status, _, _ in asked] == [400] * 3  # what was refused costs nothing
+
+        run(test)
+
+    @pytest.mark.parametrize("streamed", [True, False])
+    def test_what_an_answer_on_any_other_route_reports_is_counted_as_well(self, streamed):
+        async def test():
+            async with operated_gateway() as gateway:
+                key = gateway.make_key(tokens_per_day=200)
+                if streamed:
+                    text = f"data: {json.dumps({'usage': USAGE})}\n\ndata: [DONE]\n\n"
+                    gateway.answer = lambda _: web.Response(text=text, content_type="text/event-stream")
+                asked = [await gateway.ask("/v1/completions", x_penstock_key=key) for _ in range(3)]
+                assert [status for status, _, _ in asked] == [200, 200, 429]
+                assert (await gateway.figures())["penstock_usage_tokens_total", "up", "output"] == 22
 
         run(test)
 

@@ -3,6 +3,8 @@
 import asyncio
 import gzip
 import json
+import socket
+import zlib
 
 import aiohttp
 import pytest
@@ -22,6 +24,7 @@ from gateway_stage import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.errors import SettingsError
 from penstock.gateway.callers import AnyCaller, Caller, Refused
 
 ROUTES = ["/v1/chat/completions", "/v1/responses", "/v1/messages"]
@@ -180,6 +183,35 @@ def test_answers_without_a_body_and_connections_are_kept(method, answer, status,
     run(talk())
 
 
+def test_no_header_that_a_connection_header_names_goes_on():
+    async def talk():
+        said = b"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nConnection: X-Hop\r\nX-Hop: 1\r\nX-Stays: 1\r\n"
+        async with (
+            Player([said + b"Content-Length: 0\r\n\r\n"]) as upstream,
+            gateway_to(upstream.base_url) as gateway,
+        ):
+            lines = b"Connection: keep-alive", b"Connection: X-Hop", b"X-Hop: 1", b"X-Stays: 1"
+            _, fields, _ = await exchange(gateway, post("/v1/messages", b"{}", *lines))
+            assert b"x-stays" in fields
+            assert b"x-hop" not in fields
+            assert b"X-Stays" in upstream.requests[0][0]
+            assert b"X-Hop" not in upstream.requests[0][0]
+
+    run(talk())
+
+
+def test_headers_of_an_upstream_may_be_as_long_as_those_of_a_caller():
+    async def talk():
+        long = b"x" * 30_000
+        said = b"HTTP/1.1 200 OK\r\nContent-Security-Policy: %b\r\nContent-Length: 2\r\n\r\n{}" % long
+        async with Player([said]) as upstream, gateway_to(upstream.base_url) as gateway:
+            status, fields, _ = await exchange(gateway, post("/v1/messages", b"{}", b"X-Long: " + long))
+            assert (status, fields[b"content-security-policy"]) == (200, long)
+            assert b"X-Long: " + long in upstream.requests[0][0]
+
+    run(talk())
+
+
 def test_a_body_is_asked_for_where_the_client_waits_for_that():
     async def talk():
         async with Player([OK]) as upstream, gateway_to(upstream.base_url) as gateway:
@@ -238,6 +270,43 @@ def test_a_packed_request_is_unpacked_for_the_fitter_and_bombs_are_not():
     run(talk())
 
 
+@pytest.mark.parametrize("packing", ["gzip", "deflate"])
+@pytest.mark.parametrize(
+    "change", [lambda data: data[:-3], lambda data: data[:15], lambda data: b"", lambda data: data + data]
+)
+def test_a_packed_request_that_breaks_off_or_goes_on_behind_its_end_goes_nowhere(packing, change):
+    pack = {"gzip": gzip.compress, "deflate": zlib.compress}[packing]
+
+    async def talk():
+        async with Player([OK]) as upstream, gateway_to(upstream.base_url) as gateway:
+            sent = change(pack(b'{"model":"m","messages":[]}'))
+            head = f"Content-Encoding: {packing}".encode()
+            status, _, body = await exchange(gateway, post("/v1/messages", sent, head))
+            assert status == 400
+            assert packing in json.loads(body)["error"]["message"]
+            assert not upstream.requests
+
+    run(talk())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_gateway_that_is_its_own_upstream_does_not_start(host):
+    """Each request would be sent in a circle until all places are taken."""
+
+    async def talk():
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        with pytest.raises(SettingsError, match="its own upstream"):
+            async with gateway_to(f"http://{host}:{port}/v1", port=port):
+                pass
+        async with gateway_to(
+            f"http://127.0.0.7:{port}", port=port
+        ) as gateway:  # another address of this machine
+            assert (await exchange(gateway, post("/v1/messages", b"{}")))[0] == 502
+
+    run(talk())
+
+
 # What the gateway answers itself.
 
 
@@ -275,6 +344,28 @@ def test_a_websocket_is_refused_at_once():
             assert status == 426
             assert b"POST" in body
             assert not upstream.requests
+
+    run(talk())
+
+
+@pytest.mark.parametrize("route", ["/v1/messages", "/v1/files"])
+def test_a_client_that_would_rather_speak_http_2_is_served_as_it_came(route):
+    """Java's client asks so on every plain connection."""
+
+    async def talk():
+        async with Player([OK]) as upstream, gateway_to(upstream.base_url) as gateway:
+            lines = (
+                b"Connection: Upgrade, HTTP2-Settings",
+                b"Upgrade: h2c",
+                b"HTTP2-Settings: AAEAAEAAAAIAAAAB",
+            )
+            async with connected(gateway) as (reader, writer):
+                for _ in range(2):
+                    writer.write(post(route, b'{"model":"m"}', *lines))
+                    status, _, body = await read_answer(reader)
+                    assert (status, body) == (200, b'{"ok":true}')
+            assert [body for _, body in upstream.requests] == [b'{"model":"m"}'] * 2
+            assert not any(b"h2c" in head or b"HTTP2" in head for head, _ in upstream.requests)
 
     run(talk())
 

@@ -24,7 +24,7 @@ def test_every_command_answers_in_a_few_words():
 
             assert await command("/compress") == "Nothing to compress yet."
             assert await command("/undo") == "Nothing to undo yet."
-            assert await command("/new") == "This is a new conversation already."
+            assert await command("/new") == "This is already a new conversation."
             assert await command("/usage") == "No requests yet."
             assert (await command("/search")).startswith("Search for what?")
             assert (await command("/search marmalade")).startswith("Nothing found")

@@ -344,7 +344,7 @@ def test_a_message_that_comes_as_a_turn_ends_is_answered_by_it(tmp_path):
             log = [json.loads(line) for line in exported.splitlines()]
             assert sorted(one["content"] for one in log if one["role"] == "user") == sorted(said)
             assert log[-1]["role"] == "assistant"
-            assert not first.store.queued(session)
+            assert not first.store.queued_messages(session)
 
     run(talk())
 

@@ -27,7 +27,6 @@ from penstock.loop.tools import Toolbox, ToolContext
 from penstock.loop.workspace import Workspace
 
 few = st.text(st.sampled_from("ab \n\t"), max_size=30)
-crlf = st.text(st.sampled_from("ab \n"), max_size=30).map(lambda text: text.replace("\n", "\r\n"))
 
 
 class TestPatch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,11 +13,15 @@ from tests.strategies.conversations import broken_conversations, conversations, 
 from tests.strategies.respelling import respell
 
 from penstock.conversation import mark
-from penstock.conversation.dialects import DIALECTS, decode_all, detect
+from penstock.conversation.dialects import DIALECTS, Dialect, candidates, decode_all, detect
 from penstock.conversation.document import read_document
 from penstock.conversation.identity import chain_ids, content_digest
 from penstock.conversation.message import Image, Opaque, Reasoning, Role, Summary, Text, ToolCall, ToolResult
 from penstock.conversation.wire import encode_wire
+from penstock.errors import UnknownDialect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NAMES = tuple(DIALECTS)
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -270,3 +275,45 @@ def test_linking_a_conversation_piece_by_piece_gives_the_same_ids(data):
     assert sorted(calls) == sorted(results)
     assert len(set(calls)) == len(calls)
     assert not any(isinstance(part, Reasoning) and part.sealed for message in whole for part in message.parts)
+
+
+_FIELDS = {
+    "role": st.sampled_from(
+        ("user", "assistant", "system", "developer", "tool", "function", "wizard", 5, None)
+    ),
+    "content": st.sampled_from(
+        (
+            "x",
+            None,
+            [{"type": "text", "text": "x"}],
+            [{"type": "tool_use", "id": "t"}],
+            [{"type": "input_text", "text": "x"}],
+            [{"type": "image", "source": {}}],
+        )
+    ),
+    "type": st.sampled_from(("message", "function_call", "reasoning", "human", None)),
+    "tool_calls": st.sampled_from(([], [{"id": "c"}])),
+    "function_call": st.sampled_from((None, {"name": "look"})),
+    "id": st.just("i"),
+    "from": st.sampled_from(("human", 5)),
+    "value": st.just("x"),
+}
+_OBJECTS = st.fixed_dictionaries({}, optional=_FIELDS)
+_SPOKEN = st.fixed_dictionaries(
+    {"role": _FIELDS["role"]},
+    optional={name: _FIELDS[name] for name in ("content", "tool_calls", "from", "value")},
+)
+_LISTS = st.lists(st.one_of(_SPOKEN, _SPOKEN, _SPOKEN, _OBJECTS, st.none()), max_size=5)
+
+
+@settings(max_examples=150, deadline=None)
+@given(wires=_LISTS)
+def test_a_short_look_finds_the_first_of_the_candidates(wires):
+    assert _outcome(detect, wires) == _outcome(lambda wires: candidates(wires)[0], wires)
+
+
+def _outcome(find: Callable[[list[Any]], Dialect], wires: list[Any]) -> str:
+    try:
+        return find(wires).name
+    except UnknownDialect as error:
+        return str(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -95,6 +96,28 @@ def test_a_message_that_says_something_else_is_where_they_part(dialect, data):
     assert match is None if at == 0 else (match.length == at and match.leaves)
 
 
+@each_dialect
+@FEW
+@given(data=st.data())
+def test_of_two_conversations_the_one_with_more_of_a_request_is_found(dialect, data):
+    wires = data.draw(conversations(dialect))
+    known_ones, _ = memory()
+    scope = Scope("somebody", dialect, "full")
+    whole = learn(known_ones, "whole", scope, wires)
+    shorter = data.draw(st.integers(1, len(wires)))
+    if shorter < len(
+        wires
+    ):  # a branch that has not grown yet is the beginning of the other, and was used last
+        branch = learn(known_ones, "branch", scope, wires[:shorter])
+    new = [*wires, {"role": "user", "content": "and now?"}]
+    hint = data.draw(st.sampled_from(["", "whole", "branch"]))
+    if len(wires) - shorter < 32:
+        assert known_ones.read(scope, encode(new), hint)[1] == (whole, len(wires))
+    if shorter < len(wires):
+        other = [*wires[:shorter], {"role": "user", "content": "something else"}]
+        assert known_ones.read(scope, encode(other), hint)[1] == (branch, shorter)
+
+
 @FEW
 @given(data=st.data())
 def test_nobody_is_given_another_s_conversation(data):
@@ -155,6 +178,18 @@ def test_memory_has_a_bound_and_nothing_of_what_left_stays():
     assert not known_ones._by_chain
     assert not known_ones._alike
     assert known_ones.memory_bytes == 0
+
+
+def test_many_short_conversations_are_bounded_as_well():
+    known_ones = KnownConversations(1_000_000, lambda _: None)
+    scope = Scope("somebody", "chat", "full")
+    tracemalloc.start()
+    try:
+        for number in range(2_000):
+            learn(known_ones, f"c{number}", scope, [{"role": "user", "content": f"{number}"}])
+        assert tracemalloc.get_traced_memory()[0] < 1_300_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_chains_of_an_old_spelling_do_not_pile_up():

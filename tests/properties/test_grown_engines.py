@@ -51,7 +51,9 @@ def compact(engine, messages, share):
     except TargetTooSmall as error:
         return str(error)
     told = [verdict.reason for verdict in result.verdicts]
-    return json.dumps([result.messages, told], default=str)
+    receipt = result.receipt
+    facts = receipt.facts_kept, receipt.facts_reachable, receipt.facts_struck
+    return json.dumps([result.messages, told, facts], default=str)
 
 
 @each_dialect
@@ -84,3 +86,34 @@ def test_a_call_id_that_is_used_again_names_the_call_that_a_new_engine_names():
     compact(engine, past, 0.12)
     grown = [*past, *turn("resolve", "staging.example")]
     assert compact(engine, grown, 0.12) == compact(ContextCompressor(100_000), grown, 0.12)
+
+
+def read_files(of, turns=24, lines=8):
+    """An agent that reads files, whose lines name things of their own."""
+    chat = [{"role": "user", "content": "Read all files, please."}]
+    for turn in range(turns):
+        call = {"id": f"c{turn}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+        text = "\n".join(f"{of}_{turn}/part_{line}.py serves {of}_{turn}_{line}" for line in range(lines))
+        chat.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        chat.append({"role": "tool", "tool_call_id": f"c{turn}", "content": text})
+    return [*chat, {"role": "assistant", "content": "Done."}, {"role": "user", "content": "Thanks, go on."}]
+
+
+def test_what_another_conversation_named_is_unknown_in_this_one():
+    """A model that speaks of it has invented it."""
+    said = "## Active State\n- All is served by harbour_3_2 and by quay_3_2.\n"
+    engine, fresh = (ContextCompressor(100_000, summariser=lambda prompt: said) for _ in range(2))
+    engine.compact(read_files("harbour"), target_tokens=900)
+    result = engine.compact(read_files("quay"), target_tokens=900)
+    expected = fresh.compact(read_files("quay"), target_tokens=900)
+    assert expected.receipt.facts_struck == 1
+    assert result.receipt.facts_struck == 1
+    assert result.messages == expected.messages
+
+
+def test_facts_of_another_conversation_are_not_counted():
+    engine, fresh = ContextCompressor(100_000), ContextCompressor(100_000)
+    engine.compact(read_files("harbour"), target_tokens=900)
+    receipt = engine.compact(read_files("quay"), target_tokens=900).receipt
+    expected = fresh.compact(read_files("quay"), target_tokens=900).receipt
+    assert (receipt.facts_kept, receipt.facts_reachable) == (expected.facts_kept, expected.facts_reachable)

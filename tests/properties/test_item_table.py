@@ -14,7 +14,7 @@ from tests.strategies.items import SECRET, build_case, item_cases, sample_block,
 from tests.strategies.legality import refusals
 
 from penstock.conversation.dialects import DIALECTS
-from penstock.conversation.dialects.protocol import ANTHROPIC_BLOCKS, RESPONSES_ITEMS
+from penstock.conversation.dialects.wire_kinds import ANTHROPIC_BLOCKS, RESPONSES_ITEMS
 from penstock.engine.compress import CompressRequest, compress_list
 from penstock.errors import TargetTooSmall
 

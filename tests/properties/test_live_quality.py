@@ -98,7 +98,7 @@ def test_a_completed_draft_keeps_to_its_target_and_to_the_rules(name, data):
         one.rule for one in check(before, dialect.rules)
     }
     session.workings.commit_draft(done.draft)
-    assert session.view() == [message.wire for message in session.workings.read_standing().view.mend()]
+    assert session.view() == [message.wire for message in session.workings.read_view_base().view.mend()]
     wires = [parse_json(one.raw) for one in store.read_from(session.id, 0)]
     for entry in set(excerpts_in(done.draft)) - set(excerpts_in(made.draft)):
         for line in filter(None, entry.text.split("\n")):  # pieces of a run without a space are lines, too

@@ -9,8 +9,14 @@ from tests.strategies.conversations import broken_conversations, conversations
 
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.message import Role, Summary
-from penstock.conversation.opening import holds_handoff, mend_wires, open_list, without_handoff
-from penstock.conversation.repair import MendAction, repair
+from penstock.conversation.opening import (
+    MendAction,
+    holds_handoff,
+    mend_wires,
+    open_list,
+    repair,
+    without_handoff,
+)
 from penstock.conversation.rules import check
 from penstock.conversation.view import wire_text
 

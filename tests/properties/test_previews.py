@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.redaction import Redactor
-from penstock.sessions.previews import (
+from penstock.sessions.results import (
     LEAST_CHARS,
     LargeResult,
     ResultLimits,

@@ -80,7 +80,7 @@ def test_any_course_of_records_tells_what_it_should(dialect, data, steps):
 
 
 def _require_sound(session, told, logged):
-    base, dialect = session.workings.read_standing(), dialect_named(session.row.dialect)
+    base, dialect = session.workings.read_view_base(), dialect_named(session.row.dialect)
     covered = {place for piece in base.view.pieces for place in getattr(piece, "covers", ())}
     standing = [position for position in base.view.positions if position is not None]
     assert covered | set(standing) <= set(told.live)  # nothing that was rewound is told of

@@ -11,8 +11,8 @@ from tests.strategies.conversations import broken_conversations, conversations
 
 from penstock.conversation.dialects import DIALECTS, decode_all, wire_of
 from penstock.conversation.message import Message, Role, Summary, Text, ToolCall, ToolResult
+from penstock.conversation.opening import repair
 from penstock.conversation.pairing import match
-from penstock.conversation.repair import repair
 from penstock.conversation.rules import check, legal_cuts
 
 SOME = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -144,3 +144,29 @@ def test_a_long_chat_of_tiny_messages_is_spent_too():
     whole = Case("chat", wires, 100_000).compress().result.receipt.tokens_before
     receipt = Case("chat", wires, whole // 3).compress().result.receipt
     assert receipt.tokens_after >= SPENT * receipt.target_tokens
+
+
+@pytest.mark.parametrize("share", [0.7, 0.8, 0.9])
+def test_a_long_system_prompt_is_no_reason_to_leave_room_unused(share):
+    chat = [
+        wire
+        for n in range(12)
+        for wire in (
+            {
+                "role": "user",
+                "content": f"Please move booking {4100 + n} to gate {n}, as the customer asked today.",
+            },
+            {
+                "role": "assistant",
+                "content": f"Booking {4100 + n} is at gate {n} now, and the customer was told so.",
+            },
+        )
+    ]
+    policy = "\n".join(f"{n}. A booking of class {n} may be moved once, before its day." for n in range(400))
+    whole = Case("chat", chat, 100_000).compress().result.receipt.tokens_before
+    prompt = {"role": "system", "content": policy}
+    alone = Case("chat", [prompt, chat[0]], 100_000).compress().result.receipt.tokens_before - whole // 24
+    target = alone + int(share * whole)
+    receipt = Case("chat", [prompt, *chat], target).compress().result.receipt
+    exchange = whole // 12 + 1
+    assert target - receipt.tokens_after < max(exchange, (1 - SPENT) * share * whole)

@@ -175,6 +175,48 @@ def test_rubbish_goes_through(dialect, pieces, streamed):
     weaver.close()
 
 
+ODD = st.sampled_from(
+    [None, [], {}, "", 5, -1, 1.5, True, "x", [1], {"a": 1}, [None], [{}], "\ud800", 10**30]
+)
+
+
+@st.composite
+def spoilt(draw, value):
+    """The value with a few of its parts left out, or with something else in their places."""
+    value = json.loads(json.dumps(value))
+    for _ in range(draw(st.integers(0, 2))):
+        part = value
+        while isinstance(part, dict | list) and part:
+            key = draw(st.sampled_from(sorted(part) if isinstance(part, dict) else range(len(part))))
+            if not isinstance(part[key], dict | list) or not part[key] or draw(st.booleans()):
+                if isinstance(part, dict) and draw(st.booleans()):
+                    del part[key]
+                else:
+                    part[key] = json.loads(json.dumps(draw(ODD)))  # a value of its own
+                break
+            part = part[key]
+    return value
+
+
+@given(st.data(), DIALECTS, talks(), st.booleans())
+def test_answers_that_no_api_would_give_go_through(data, dialect, rounds, streamed):
+    weaver = new_weaver(dialect, TOOL_NAMES, streamed=streamed)
+    for number, reply in enumerate(rounds):
+        served = serve(reply, number)
+        if not streamed:
+            body = data.draw(spoilt(wire_named(dialect).body(served)))
+            weaver.feed(json.dumps(body).encode())
+        for frame in [one.encode().decode() for one in stream_frames(served, dialect)] if streamed else ():
+            head, _, event = frame.partition("data: ")
+            if event.startswith("{"):
+                frame = f"{head}data: {json.dumps(data.draw(spoilt(json.loads(event))))}\n\n"  # noqa: PLW2901 - the same, spoilt
+            weaver.feed(frame.encode())
+        woven = weaver.end_round()
+        if woven is None or not woven.goes_on:
+            break
+    weaver.close()
+
+
 @given(DIALECTS, talks(), st.integers(0, 400), st.booleans())
 def test_an_answer_that_breaks_off_never_ends_well(dialect, rounds, size, streamed):
     served = serve(rounds[0], 0)

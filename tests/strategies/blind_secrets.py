@@ -9,11 +9,13 @@ import base64
 import random
 import re
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 __all__ = [
     "BlindSecret",
+    "fill_look_alikes",
+    "fill_secrets",
     "fill_template",
     "make_blind_secrets",
     "make_last_look_alikes",
@@ -109,36 +111,40 @@ def fill_template(template: str, rng: random.Random) -> tuple[str, tuple[str, ..
     return _SHAPE.sub(put, template), tuple(secrets)
 
 
-def make_blind_secrets(seed: int) -> list[BlindSecret]:
-    """Returns 143 texts of 40 kinds."""
+def fill_secrets(templates: Mapping[str, Sequence[str]], seed: int) -> list[BlindSecret]:
+    """Returns the text of each template, by kind, with the secrets in it."""
     rng = random.Random(seed)
     return [
         BlindSecret(kind, *fill_template(template, rng))
-        for kind, templates in _SECRETS.items()
-        for template in templates
+        for kind, some in templates.items()
+        for template in some
     ]
+
+
+def fill_look_alikes(templates: Sequence[str], seed: int) -> list[str]:
+    """Returns the text of each template, which has no secret."""
+    rng = random.Random(seed)
+    return [fill_template(template, rng)[0] for template in templates]
+
+
+def make_blind_secrets(seed: int) -> list[BlindSecret]:
+    """Returns 143 texts of 40 kinds."""
+    return fill_secrets(_SECRETS, seed)
 
 
 def make_look_alikes(seed: int) -> list[str]:
     """Returns 80 texts without a secret."""
-    rng = random.Random(seed)
-    return [fill_template(template, rng)[0] for template in _LOOK_ALIKES]
+    return fill_look_alikes(_LOOK_ALIKES, seed)
 
 
 def make_last_secrets(seed: int) -> list[BlindSecret]:
     """Returns 60 texts of 19 kinds: the list that was written after what the first one showed had been mended."""
-    rng = random.Random(seed)
-    return [
-        BlindSecret(kind, *fill_template(template, rng))
-        for kind, templates in _LAST_SECRETS.items()
-        for template in templates
-    ]
+    return fill_secrets(_LAST_SECRETS, seed)
 
 
 def make_last_look_alikes(seed: int) -> list[str]:
     """Returns 40 texts without a secret."""
-    rng = random.Random(seed)
-    return [fill_template(template, rng)[0] for template in _LAST_LOOK_ALIKES]
+    return fill_look_alikes(_LAST_LOOK_ALIKES, seed)
 
 
 _SECRETS: dict[str, tuple[str, ...]] = {

@@ -3,27 +3,19 @@
 The templates are those of `blind_secrets`; docs/adr/0003-redaction.md has the figures of the first run.
 """
 
-import random
-
-from tests.strategies.blind_secrets import BlindSecret, fill_template
+from tests.strategies.blind_secrets import BlindSecret, fill_look_alikes, fill_secrets
 
 __all__ = ["make_final_look_alikes", "make_final_secrets"]
 
 
 def make_final_secrets(seed: int) -> list[BlindSecret]:
     """Returns 154 texts of 40 kinds."""
-    rng = random.Random(seed)
-    return [
-        BlindSecret(kind, *fill_template(template, rng))
-        for kind, templates in _SECRETS.items()
-        for template in templates
-    ]
+    return fill_secrets(_SECRETS, seed)
 
 
 def make_final_look_alikes(seed: int) -> list[str]:
     """Returns 80 texts without a secret."""
-    rng = random.Random(seed)
-    return [fill_template(template, rng)[0] for template in _LOOK_ALIKES]
+    return fill_look_alikes(_LOOK_ALIKES, seed)
 
 
 _SECRETS: dict[str, tuple[str, ...]] = {

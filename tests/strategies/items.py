@@ -1,4 +1,4 @@
-"""Conversations that hold every item and block type of the table in `conversation/dialects/protocol.py`.
+"""Conversations that hold every item and block type of the table in `conversation/dialects/wire_kinds.py`.
 
 `sample_item` and `sample_block` write one legal object of a type; the strategies draw whole conversations of them, with
 answered, unanswered and open calls, barriers and references. What a provider would refuse in the result is said by
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from penstock.conversation.dialects.protocol import (
+from penstock.conversation.dialects.wire_kinds import (
     ANTHROPIC_BLOCKS,
     CHAT_BLOCKS,
     RESPONSES_BLOCKS,

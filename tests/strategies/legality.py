@@ -6,7 +6,7 @@ import json
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from penstock.conversation.dialects.protocol import RESPONSES_ITEMS, Nature
+from penstock.conversation.dialects.wire_kinds import RESPONSES_ITEMS, Nature
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

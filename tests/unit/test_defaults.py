@@ -12,6 +12,7 @@ import ast
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import penstock
@@ -21,8 +22,9 @@ from penstock.engine.compressor import ContextCompressor
 from penstock.engine.contract import ContextEngine
 from penstock.planning import compact, plan, policy
 from penstock.planning.policy import Policy, budgets
-from penstock.sessions import previews
-from penstock.settings import CompressionSettings, known_keys
+from penstock.sessions import results
+from penstock.settings import CompressionSettings, Settings, known_keys
+from penstock.settings.keys import check_value, keys_of, sections_of
 from penstock.writing import choice, transcript
 
 TESTS = Path(__file__).parents[1]
@@ -105,8 +107,8 @@ LIMITS = [
     ("S4.4.2", "topic, share of what is written", 0.65, choice.FOCUS_SHARE, "unit/planning/test_focus.py::test_in_a_handoff"),
     ("S4.4.2", "topic where eliding is enough", 0.65, choice.FOCUS_SHARE, "unit/planning/test_focus.py::test_where_eliding_is_enough"),
     ("S4.7", "rest of a model that failed, seconds", (30.0, 600.0), (summariser._FIRST_SECONDS, summariser._LONGEST_SECONDS), "wire/test_summary_failures.py::test_a_model_that_failed_rests"),
-    ("S5", "result, turn: shares of a small window", (0.15, 0.30), (previews._RESULT_SHARE, previews._TURN_SHARE), f"{PREVIEWS}::test_limits_shrink_with_the_window"),
-    ("S5", "result, turn: characters at least", (8_000, 16_000), (previews._LEAST_RESULT, previews._LEAST_TURN), f"{STORED}::test_a_small_window_has_small_limits"),
+    ("S5", "result, turn: shares of a small window", (0.15, 0.30), (results._RESULT_SHARE, results._TURN_SHARE), f"{PREVIEWS}::test_limits_shrink_with_the_window"),
+    ("S5", "result, turn: characters at least", (8_000, 16_000), (results._LEAST_RESULT, results._LEAST_TURN), f"{STORED}::test_a_small_window_has_small_limits"),
     ("S8", "window that an error may state", (1_024, 10_000_000), LEARNED_RANGE, "contract/test_learned.py::test_windows_are_what_a_provider_stated"),
     ("S8", "413: share of what was refused", 0.5, recovery._MUCH_LESS, f"{RECOVERY}::test_a_body_that_is_too_large_is_made_half_as_large"),
     ("S9.3", "hygiene, messages at least", 4, policy.HYGIENE_MESSAGES, "unit/context/test_hygiene.py::test_fewer_than_four_messages_are_left_alone"),
@@ -176,3 +178,11 @@ def test_the_tail_of_an_explicit_target_takes_a_quarter_of_it_at_most(target):
     made = penstock.compress(messages, target_tokens=target)
     tail = sum(one.tokens_after for one in made.verdicts if one.reason == "tail: recent")
     assert 0 < tail <= 0.25 * target
+
+
+def test_every_default_is_a_value_that_its_setting_allows():
+    keys = [key for section in sections_of(Settings) for key in keys_of(section)]
+    assert len(keys) > 40
+    for key in keys:
+        if key.default is not msgspec.NODEFAULT:
+            assert check_value(key, key.default) == key.default

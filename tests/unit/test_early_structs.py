@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import textwrap
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -13,14 +15,22 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "src/penstock"
 ONE_THREAD = {"cli", "local", "replay", "trajectories"}  # and children that read one line of stdin
 CHILDREN = {"agent/tools/search_child.py"}
+CALLS = re.compile(r"\b(?:Decoder|decode|read_early|convert|read_shape|read_arguments|body)\(")
 CONVERTERS = {"convert": 1, "read_shape": 1, "read_arguments": 1, "body": 0}  # the place of the type
 
 
+@lru_cache
 def list_modules():
-    for path in sorted(PACKAGE.rglob("*.py")):
-        name = path.relative_to(PACKAGE).as_posix()
-        if name.partition("/")[0] not in ONE_THREAD and name not in CHILDREN:
-            yield name, ast.parse(path.read_text(encoding="utf-8"))
+    """Returns the modules in which threads may meet and something is decoded, by path, each with its tree."""
+    texts = {
+        path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }
+    return {
+        name: ast.parse(text)
+        for name, text in texts.items()
+        if name.partition("/")[0] not in ONE_THREAD and name not in CHILDREN and CALLS.search(text)
+    }
 
 
 def name_called(call):
@@ -47,9 +57,10 @@ def find_early_calls(tree):
 def test_what_threads_decode_is_decoded_by_a_decoder_made_at_import():
     late = [
         f"{name}:{call.lineno}"
-        for name, tree in list_modules()
+        for name, tree in list_modules().items()
+        for early in [find_early_calls(tree)]
         for call in find_calls(tree)
-        if (name_called(call) == "Decoder" and call.args and call not in find_early_calls(tree))
+        if (name_called(call) == "Decoder" and call.args and call not in early)
         or (name_called(call) == "decode" and any(word.arg == "type" for word in call.keywords))
     ]
     # The types of bodies are given by their name, and read early; see below.
@@ -57,20 +68,21 @@ def test_what_threads_decode_is_decoded_by_a_decoder_made_at_import():
 
 
 def test_what_threads_convert_was_read_at_import():
-    modules = dict(list_modules())
+    trees = list_modules().values()
     early = {
         one
-        for tree in modules.values()
+        for tree in trees
         for call in find_early_calls(tree)
         if name_called(call) in {"read_early", "Decoder"}
         for one in names_in(call)
     }
     used = {
         one
-        for tree in modules.values()
+        for tree in trees
+        for parameters in [list_parameters(tree)]
         for call in find_calls(tree)
         if (place := CONVERTERS.get(name_called(call))) is not None and len(call.args) > place
-        for one in names_in(call.args[place]) - list_parameters(tree)
+        for one in names_in(call.args[place]) - parameters
         if one.lstrip("_")[:1].isupper()
     }
     assert {"Receipt", "Settings", "_Body", "NewHostedSession"} <= used  # the search finds them

@@ -71,6 +71,7 @@ def test_a_peer_answers_over_its_pipe():
     assert told["messages"][-1]["content"] == SESSION[19]["content"]
 
 
+@pytest.mark.outside  # a framework takes its time to load
 @pytest.mark.parametrize("name", ["pydantic-ai", "agent-framework"])
 def test_messages_survive_the_way_to_a_framework_and_back(name):
     messages = [message for message in SESSION[:20] if message["role"] != "system"]

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from penstock import Session, compress, installed_dialects, open_store
+from penstock import Session, _installed, compress, open_store
 from penstock.agent.assembly import own_tools
 from penstock.conversation import dialects
 from penstock.conversation.dialects import DIALECTS, decode_all, dialect_named
@@ -93,7 +93,7 @@ absent = tides_plugin:MISSING
 def forget_dialects(monkeypatch):
     """As in another process."""
     monkeypatch.setattr(dialects, "_others", {})
-    installed_dialects._list_points.cache_clear()
+    _installed._read_points.cache_clear()
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def plugin(tmp_path, monkeypatch):
     forget_dialects(monkeypatch)
     yield
     sys.modules.pop("tides_plugin", None)
-    installed_dialects._list_points.cache_clear()
+    _installed._read_points.cache_clear()
 
 
 def test_a_provider_is_found_by_its_name(plugin, monkeypatch):

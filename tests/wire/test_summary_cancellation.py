@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -18,6 +19,7 @@ from penstock.engine.summariser import Summariser
 from penstock.stores.shelf import MemoryShelf
 from penstock.testing.provider_server import ScriptedProvider, scripted_provider
 from penstock.testing.scripted import Reply
+from penstock.writing.work import WorkMaker
 
 SLOW = Reply(good_handoff(), delay_seconds=30)
 
@@ -88,6 +90,43 @@ def test_cancelling_while_parts_are_asked_for_ends_all_of_them_and_keeps_what_is
     assert waiting >= 2
     assert len(shelf._kept) == 1, "a retry resumes"
     assert server.disconnects == waiting
+
+
+def test_cancelling_waits_for_the_thread_that_chooses_lines_of_results(monkeypatch):
+    """It reads the notebook of the conversation, in which the next compaction would read as well."""
+    talk = planted("chat", lines=60)
+    begun, may_end, ended = threading.Event(), threading.Event(), []
+    trim = WorkMaker.trim
+
+    def wait_and_trim(maker, work, room_tokens):
+        begun.set()
+        may_end.wait(10)
+        trimmed = trim(maker, work, room_tokens)
+        ended.append(True)
+        return trimmed
+
+    monkeypatch.setattr(WorkMaker, "trim", wait_and_trim)
+
+    async def run():
+        async with (
+            ScriptedProvider(notes, window_tokens=4_096) as server,
+            model_of(server, "openai", policy=ONCE) as model,
+        ):
+            summariser = Summariser(model, window_tokens=4_096)
+            task = asyncio.create_task(
+                penstock.acompress(talk.wires, target_tokens=talk.target, summariser=summariser)
+            )
+            assert await asyncio.to_thread(begun.wait, 20)
+            task.cancel()
+            await asyncio.sleep(0.05)
+            waits = not task.done()
+            may_end.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            return waits
+
+    assert asyncio.run(run())
+    assert ended == [True]
 
 
 def test_a_timeout_of_the_caller_is_a_cancellation_like_any_other():

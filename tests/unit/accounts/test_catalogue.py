@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.accounts.catalogue import Catalogue, read_query
+from penstock.accounts.catalogue import Catalogue, read_catalogue_query
 from penstock.accounts.comparison import compare_compaction
 from penstock.accounts.conversations import mark_words, open_conversation
 from penstock.accounts.overview import read_overview
@@ -49,19 +49,22 @@ def book(session, cost=0.01):
 def test_it_follows_the_store(store):
     catalogue = Catalogue(store)
     assert catalogue.refresh()
-    assert catalogue.find(read_query("")) == []
+    assert catalogue.find(read_catalogue_query("")) == []
     one, other = talk(store, "apples"), talk(store, "pears", model="gpt-5-mini")
     assert catalogue.refresh()
-    assert [found.title for found in catalogue.find(read_query("gpt-5"))] == ["pears"]
+    assert [found.title for found in catalogue.find(read_catalogue_query("gpt-5"))] == ["pears"]
     book(one)
     one.append([{"role": "user", "content": "more"}])
     one.store.update(one.id, title="cherries")
     one.append([{"role": "user", "content": "and more"}])
     catalogue.refresh()
-    assert [found.title for found in catalogue.find(read_query("sort:-title"))] == ["pears", "cherries"]
+    assert [found.title for found in catalogue.find(read_catalogue_query("sort:-title"))] == [
+        "pears",
+        "cherries",
+    ]
     store.delete(other.id)
     catalogue.refresh()
-    assert [found.row.id for found in catalogue.find(read_query(""))] == [one.row.conversation]
+    assert [found.row.id for found in catalogue.find(read_catalogue_query(""))] == [one.row.conversation]
     assert catalogue.total == 1
 
 
@@ -90,9 +93,9 @@ def test_quick_leaves_much_for_later_and_says_so(store):
         Session.create(store, title=f"number {number}")
     assert not catalogue.refresh(quick=True)
     assert catalogue.waiting == 120
-    overview = read_overview(store, catalogue, Settings(), read_query("number"), (0, 40), 0.0)
+    overview = read_overview(store, catalogue, Settings(), read_catalogue_query("number"), (0, 40), 0.0)
     assert (overview.found, overview.waiting) == (0, 120)
-    plain = read_overview(store, catalogue, Settings(), read_query(""), (0, 40), 0.0)
+    plain = read_overview(store, catalogue, Settings(), read_catalogue_query(""), (0, 40), 0.0)
     assert (len(plain.rows), plain.found) == (40, 120)  # the list needs no catalogue
     catalogue.refresh()
     assert catalogue.waiting == 0
@@ -102,10 +105,10 @@ def test_quick_leaves_much_for_later_and_says_so(store):
 
 
 def test_what_is_typed():
-    assert read_query("a sort:cost b") == read_query("a b", "cost")
-    assert read_query("sort:-cost").reverse
-    assert read_query("sort:nonsense").words == "sort:nonsense"
-    assert read_query("", "nonsense").is_plain
+    assert read_catalogue_query("a sort:cost b") == read_catalogue_query("a b", "cost")
+    assert read_catalogue_query("sort:-cost").reverse
+    assert read_catalogue_query("sort:nonsense").words == "sort:nonsense"
+    assert read_catalogue_query("", "nonsense").is_plain
 
 
 # Timelines.

@@ -1,19 +1,10 @@
 import pytest
 from agent_stage import Stage
 
-from penstock.stores.store import open_store
-
 
 @pytest.fixture
 def stage(tmp_path):
     return Stage(tmp_path)
-
-
-@pytest.fixture
-def store():
-    opened = open_store("memory:")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture(autouse=True)

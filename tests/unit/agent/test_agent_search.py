@@ -87,7 +87,7 @@ class TestEnding:
         started = time.monotonic()
         outcome = stage.run("search_files", pattern=r"(a+)+$", path="evil.txt")
         assert time.monotonic() - started < 5
-        assert "was ended" in outcome.text
+        assert "was stopped" in outcome.text
 
     def test_cancelling_ends_it(self, stage):
         stage.context = msgspec.structs.replace(stage.context, environment={"PATH": "/nowhere"})

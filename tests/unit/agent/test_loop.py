@@ -379,7 +379,7 @@ def test_what_is_said_while_a_compaction_is_prepared_stands_behind_it(store, tmp
         assert context.view[-2:] == [said, {"role": "assistant", "content": "yes"}]
         assert agent.session.view() == context.view
         assert context.counted - context.outside_tokens == agent.session.workings.weigh(context.view)
-        assert context.prefix_end == agent.session.workings.read_standing().prefix_end
+        assert context.prefix_end == agent.session.workings.read_view_base().prefix_end
 
     asyncio.run(go("first"))
     context.append([{"role": ("user", "assistant")[n % 2], "content": TALK * 40} for n in range(30)])

@@ -50,7 +50,7 @@ class TestEntries:
 
     @pytest.mark.parametrize("again", ["Ask about the port.", "- ask  about\nthe PORT."])
     def test_the_same_is_not_added_twice(self, again):
-        with pytest.raises(ToolFailure, match="there already"):
+        with pytest.raises(ToolFailure, match="already there"):
             add_entry(BY_HAND, again)
 
     def test_words_of_several_entries_are_not_enough(self):

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from penstock.agent.project_approvals import ProjectApprovals
 from penstock.loop.approvals import Access, ApprovalReply, ApprovalRule, Approvals, Permission
-from penstock.loop.project_approvals import ProjectApprovals
 
 
 def command(text):

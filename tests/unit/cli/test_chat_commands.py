@@ -13,7 +13,8 @@ import pytest
 from penstock.cli.chat.commands import COMMANDS, parse_command, run_command
 from penstock.cli.chat.lines import compaction_lines
 from penstock.cli.chat.model import ModelChooser, ModelWish
-from penstock.cli.chat.state import Chat, ChatHost, ChatSetup
+from penstock.cli.chat.setup import ChatSetup
+from penstock.cli.chat.state import Chat, ChatHost
 from penstock.cli.screen import Screen
 from penstock.cli.tokens import percent
 from penstock.errors import SettingsError, UnknownHandle, UnknownSession

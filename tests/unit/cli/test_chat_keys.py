@@ -19,7 +19,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from penstock.cli.chat.model import ModelChooser, ModelWish
-from penstock.cli.chat.state import ChatSetup
+from penstock.cli.chat.setup import ChatSetup
 from penstock.cli.chat.terminal import TerminalChat
 from penstock.settings import ModelSettings, Settings
 from penstock.stores.store import open_store
@@ -59,8 +59,9 @@ class Typist:
         await self.until(lambda: re.search(pattern, self.printed.getvalue()), repr(pattern))
 
     async def prompted(self):
-        """Waits for the prompt: keys before it are typed ahead, where no key has a meaning."""
+        """Waits for the prompt, and for the agent behind it: keys before are typed ahead, where no key has a meaning."""
         await self.until(lambda: self.reader._session.app.is_running, "a prompt")
+        await self.until(self.reader.is_ready, "the agent")
 
     async def requests(self, count):
         await self.until(lambda: len(self.server.received) >= count, f"{count} requests")
@@ -219,6 +220,17 @@ def test_enter_without_words_leaves_no_trace(tmp_path, monkeypatch):
         assert typist.reader.typed == "  "  # the same prompt is still there
         await typist.say("hello", "One")
         assert typist.server.received[0].body["messages"][-1]["content"] == "hello"
+
+    played(["One."], tmp_path, monkeypatch, act)
+
+
+def test_a_menu_for_what_was_typed_before_the_agent_was_there_opens_with_it(tmp_path, monkeypatch):
+    async def act(typist):
+        typist.type("/se")
+        buffer = typist.reader._session.default_buffer
+        await typist.until(lambda: buffer.complete_state is not None, "the menu")
+        assert [one.text for one in buffer.complete_state.completions] == ["/sessions", "/search"]
+        typist.type(CTRL_C)
 
     played(["One."], tmp_path, monkeypatch, act)
 

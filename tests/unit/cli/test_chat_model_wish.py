@@ -10,7 +10,6 @@ from penstock.cli.chat.model import LOCAL, ModelRoute, ModelWish, keep_route, re
 from penstock.errors import SettingsError
 from penstock.sessions.session import Session
 from penstock.settings import ModelSettings
-from penstock.stores.store import open_store
 
 SERVER = "http://127.0.0.1:9/v1"
 OWN = ModelSettings(name="qwen", provider="ollama", base_url=SERVER, api_key_env="OWN_KEY")
@@ -24,13 +23,6 @@ def options(**given):
 def wanted(settings=None, **given):
     found = ModelWish.of(options(**given), settings or ModelSettings())
     return (found.model or found.usual, found.provider, found.base_url, found.api_key_env)
-
-
-@pytest.fixture
-def store():
-    opened = open_store("memory:")
-    yield opened
-    opened.close()
 
 
 def row_of(store, model="qwen", dialect="chat"):

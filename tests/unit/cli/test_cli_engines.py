@@ -12,6 +12,7 @@ import pytest
 from tests.unit.engine.plugin_stage import install, write_plugin
 
 import penstock as package
+from penstock.writing.compiled import HAS_CORE
 
 SOURCE = str(Path(package.__file__).parents[1])
 
@@ -36,7 +37,8 @@ def test_the_table_names_all_and_marks_the_active_one(penstock, tmp_path):
         .startswith("cannot be loaded: the engine 'broken.py' failed with RuntimeError: no licence")
     )
     assert out[5].split() == ["last-turns", "file", str(tmp_path / "plugins" / "last_turns.py")]
-    assert out[6] == f"plugin folder: {tmp_path / 'plugins'}"
+    assert out[6].startswith(f"inner loops: {'compiled' if HAS_CORE else 'in Python'}")
+    assert out[7] == f"plugin folder: {tmp_path / 'plugins'}"
     assert ran.err == "noise\n"
 
 

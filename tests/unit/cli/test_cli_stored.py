@@ -292,11 +292,10 @@ class TestOne:
             assert b"migrations folder" not in file.read_bytes()
 
     def test_ids_may_be_short_but_not_too_short(self, store, conversation):
+        opened = open_store(store.url)
         for n in range(40):  # among 41 ids two begin alike
-            store_input = encoded([{"role": "user", "content": f"Number {n}"}])
-            opened = open_store(store.url)
-            Session.create(opened).append(json.loads(store_input))
-            opened.close()
+            Session.create(opened).append([{"role": "user", "content": f"Number {n}"}])
+        opened.close()
         ids = [row["id"] for row in listed(store)]
         twice = next(one[0] for one in ids if sum(other.startswith(one[0]) for other in ids) > 1)
         assert_one_clear_error(store("sessions", "show", twice), "matches", "give more characters")

@@ -7,6 +7,7 @@ import json
 
 import pytest
 from msgspec.structs import replace
+from tests.gateway.near_compactor import NearCompactor
 
 import penstock
 from penstock.context.compactions import complete_compaction
@@ -29,15 +30,18 @@ LISTED = "\n".join(f"berth {n} is served by {crane}" for n, crane in CRANES.item
 TALK = "the harbour is quiet today and nothing has happened at all "
 
 
-@pytest.fixture
-def store():
-    opened = penstock.open_store("memory:")
-    yield opened
-    opened.close()
+@pytest.fixture(params=["here", "elsewhere"], autouse=True)
+def drafter(request):
+    """Compactions are worked out here, or from bytes alone, as another process does it."""
+    Prepared.drafter = NearCompactor() if request.param == "elsewhere" else None
+    yield Prepared.drafter
+    Prepared.drafter = None
 
 
 class Prepared:
     """A context with a compaction that waits to be put in place, and the values that its view lacks."""
+
+    drafter = None
 
     def __init__(self, store, engine="compressor", listed=LISTED):
         self.events = []
@@ -46,6 +50,7 @@ class Prepared:
         made = engine_named(engine, settings, context_length=24_000)
         made.on_session_start(session.id, store=store)
         self.context = Context(session, made, self.events.append)
+        self.context.drafter = self.drafter
         self.context.append(
             [
                 {"role": "user", "content": "Good morning."},
@@ -138,6 +143,17 @@ def test_what_stands_in_the_draft_or_behind_it_is_not_put_in_again(store):
     assert not done.receipt.facts_added
 
 
+def test_both_steps_go_where_the_engine_lets_them(store, drafter):
+    for engine in ("compressor", "lossless"):
+        prepared = Prepared(store, engine)
+        prepared.give_room(100)
+        lost = CRANES[prepared.lost[len(prepared.lost) // 2]]
+        done = prepared.put_in_place(call("terminal", 2, command=f"stop {lost}"), result(2))
+        assert done.receipt.facts_added == 1
+    if drafter is not None:  # the outline is the engine's own, what is put into it is not
+        assert drafter.carried_out == ["DraftOrder", "CompletionOrder", "CompletionOrder"]
+
+
 def test_a_value_that_is_new_or_only_looked_up_is_not_put_in(store):
     prepared = Prepared(store)
     lost = CRANES[prepared.lost[0]]
@@ -164,7 +180,8 @@ def test_older_excerpts_give_way_and_the_target_does_not(store):
     made = prepared.made
     used = [CRANES[n] for n in prepared.lost[::40]]
     context.append([call("terminal", 2, command=" ".join(used)), result(2)])
-    done = complete_compaction(context.session, made, context._view.list_logged_since(made.log_length))
+    later = context._view.list_logged_since(made.log_length)
+    done = asyncio.run(complete_compaction(context.session, made, later, context.drafter))
     assert 0 < done.receipt.facts_added <= len(used)
     assert done.view_tokens <= made.view_tokens
     before, after = handoff_in(made.draft), handoff_in(done.draft)
@@ -196,7 +213,7 @@ def test_a_draft_without_a_handoff_gets_the_message_back_that_it_had_shortened(s
         for message in (call("read_file", n, path=f"{n}.txt"), result(n, f"part_{n}_of_it {TALK * 20}"))
     ]
     session.append([{"role": "user", "content": "Read all of it."}, *rounds])
-    base = session.workings.read_standing()
+    base = session.workings.read_view_base()
     pieces = tuple(
         Rewritten(place, {0: ToolResult(f"c{place // 2 - 1}", "[read_file]")})
         if place in (2, 4, 6)

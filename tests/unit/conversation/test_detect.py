@@ -31,6 +31,7 @@ WORDS = {"role": "user", "content": "hi"}
         ([WORDS, {"type": "function_call", "call_id": "c"}], "responses"),
         ([{"role": "user", "content": [{"type": "input_text", "text": "x"}]}], "responses"),
         ([{"type": "reasoning", "summary": []}], "responses"),
+        ([{"id": "msg_1"}, WORDS], "responses"),
         ([{"from": "human", "value": "x"}], "sharegpt"),
     ],
 )
@@ -48,6 +49,10 @@ def test_a_dialect_is_known_by_what_only_it_has(wires, name):
             ["does not fit the messages before it", "message 3"],
         ),
         ([None], ["null", "message 1"]),
+        (
+            [{"id": "row 1", "conversations": []}],
+            ["an object with the keys 'id', 'conversations'", "message 1"],
+        ),
     ],
 )
 def test_what_is_no_dialect_is_said_with_its_place(wires, telling):

@@ -16,7 +16,7 @@ from penstock.conversation.message import (
     ToolCall,
     ToolResult,
 )
-from penstock.conversation.repair import repair
+from penstock.conversation.opening import repair
 from penstock.conversation.rules import check, legal_cuts
 from penstock.errors import InputError
 

@@ -117,7 +117,11 @@ BAD = [
     (b"", InputError, ["empty", "JSON array of messages"]),
     (b"\xef\xbb\xbf \n", InputError, ["empty"]),
     (b"hello", MalformedJSON, ["is not JSON", "begins with [ or {", "byte 0, line 1"]),
-    (b" null\n", MalformedJSON, ["is JSON, but no conversation", "begins with [ or {", "byte 1, line 1"]),
+    (
+        b" null\n",
+        MalformedJSON,
+        ["is JSON, but not a conversation: one begins with [ or {", "byte 1, line 1"],
+    ),
     (b"\n\n  hello", MalformedJSON, ["byte 4, line 3"]),
     (b"[" + ONE, MalformedJSON, ["the input ends here", f"byte {len(ONE) + 1}, line 1"]),
     (
@@ -144,6 +148,12 @@ BAD = [
     (ONE + b"\n" + ONE[:-1], MalformedJSON, ["the input ends here", "byte 58, line 2"]),
     (ONE + b"\n7\n", MalformedJSON, ["one JSON object", "byte 30, line 2"]),
     (b'{"messages":[]}\n{"messages":[]}', InputError, ["each line holds a whole conversation (2", "line 1"]),
+    (
+        b'[{"id":"a","conversations":[]},{"id":"b","conversations":[]}]',
+        InputError,
+        ["each element of the array holds a whole conversation (2", "one at a time", "element 1"],
+    ),
+    (b'[{"model":"m","input":"hello"}]', InputError, ["a whole conversation (1 of them)"]),
 ]
 
 

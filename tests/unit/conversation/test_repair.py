@@ -4,8 +4,8 @@ import pytest
 
 from penstock.conversation.dialects import DIALECTS, decode_all, wire_of
 from penstock.conversation.message import Message, Reasoning, Role, Summary, Text, ToolCall, ToolResult
+from penstock.conversation.opening import NO_RESULT, repair
 from penstock.conversation.pairing import match
-from penstock.conversation.repair import NO_RESULT, repair
 from penstock.conversation.rules import check, legal_cuts
 
 CHAT, ANTHROPIC, RESPONSES = (DIALECTS[name] for name in ("chat", "anthropic", "responses"))

@@ -17,6 +17,7 @@ from penstock.conversation.speakers import (
     part_voices,
     people_in,
     person_words,
+    voices_of,
     without_reminders,
 )
 
@@ -101,8 +102,18 @@ ALONE = {
     "Prompt blocked by UserPromptSubmit hook: no secrets, please": Voice.NOTICE,
     "[ERROR] You did not use a tool in your previous response! Please retry.": Voice.NOTICE,
     "[TASK RESUMPTION] The task was interrupted an hour ago.": Voice.NOTICE,
+    "Plan mode is active. The user indicated that they do not want you to execute yet.": Voice.NOTICE,
+    "Note: /srv/rows.py was modified, either by the user or by a linter.": Voice.NOTICE,
+    "Your todo list has changed. DO NOT mention this explicitly to the user.": Voice.NOTICE,
+    'Result of calling the Read tool: "x = 1"': Voice.OUTPUT,
+    'Approved command prefix saved:\n- ["git", "commit"]': Voice.NOTICE,
+    "Allowed network rule saved in execpolicy (allowlist): example.com": Voice.NOTICE,
     "[Request interrupted by user]": Voice.INTERRUPTION,
     "[read_file for 'rows.py'] Result:\nx = 1\n": Voice.OUTPUT,
+    "[search_files for 'rows' in src] Result:\nFound 2 results.": Voice.OUTPUT,
+    "OBSERVATION:\n3 rows\n(Current directory: /srv)\nbash-$": Voice.OUTPUT,
+    "Observation:\n3 rows": Voice.OUTPUT,
+    "EXECUTION RESULT of [execute_bash]:\n3 rows\n[Command finished with exit code 0]": Voice.OUTPUT,
     "<tool_output>\n3 rows\n</tool_output>": Voice.OUTPUT,
     "This session is being continued from a previous conversation that was too long.\nGoal: rows.": Voice.SUMMARY,
     "[CONTEXT SUMMARY]: rows were imported.": Voice.SUMMARY,
@@ -128,10 +139,14 @@ PASTED = [
     "[lint] rows.py:3 unused import\n[lint] rows.py:9 long line",
     "[x] first\n[ ] second",
     "The operation was stopped by our hook, why?",
+    "Approved command prefixes are saved where?",
+    "Note: the rows were modified by hand.",
+    "Result of calling the importer: nothing. Why?",
     "The hook fails: pre-commit hook says nothing",
     "Continue with the next file please.",
     "This is the third time it fails.",
     "I have a table of rows and want them sorted.",
+    "Observation: the second import is slow. Why?",
     "--- a/rows.py\n+++ b/rows.py\n@@ -1 +1 @@\n-x\n+y",
 ]
 
@@ -153,9 +168,36 @@ def test_what_a_person_pasted_stays_the_persons(text):
     assert voices(text) == [Voice.PERSON]
 
 
+@pytest.mark.parametrize(
+    "around",
+    [
+        "The user sent the following message:\n{}\n\nPlease address this message and continue with your tasks.\n",
+        (
+            "The user sent a new message while you were working:\n{}\n\nIMPORTANT: After completing your current task, you "
+            "MUST address the user's message above. Do not ignore it."
+        ),
+        "The user sent the following message:\n{}",
+    ],
+)
+def test_a_message_that_a_client_passes_on_in_a_reminder_is_the_persons(around):
+    text = f"<system-reminder>\n{around.format(ASKED)}\n</system-reminder>"
+    assert words(text) == ASKED
+    assert is_request(user(text))
+    assert words(f"<system-reminder>\nThe date is in May.\n</system-reminder>\n{text}") == ASKED
+    two = ASKED + "\n\nAnd then the columns."
+    assert words(f"<system-reminder>\n{around.format(two)}\n</system-reminder>") == two
+
+
 def test_a_name_that_nobody_listed_is_known_by_its_words():
     assert voices("<acme_workspace_context>\nbranch main\n</acme_workspace_context>") == [Voice.REMINDER]
     assert words(f"<acme_user_request>\n{ASKED}\n</acme_user_request>") == ASKED
+
+
+def test_a_name_that_says_little_holds_blocks_of_a_client():
+    inner = "<always_applied_workspace_rules>\nNever edit.\n</always_applied_workspace_rules>"
+    assert words(f"<rules>\n{inner}\n</rules>\n<user_query>\n{ASKED}\n</user_query>") == ASKED
+    page = "<rules>\n<rule>\n<b>\nNever edit.\n</b>\n</rule>\n</rules>"
+    assert words(page) == page
 
 
 def test_a_name_that_says_little_counts_at_the_beginning_only():
@@ -303,3 +345,38 @@ def test_a_command_that_a_client_carried_out_is_no_request(command):
 @pytest.mark.parametrize("text", ["/ask is there a better way", "/etc/hosts is wrong", "/", "see /clear"])
 def test_words_behind_a_slash_are_a_persons(text):
     assert people_in([user(text), user(ASKED)]) == [0, 1]
+
+
+class TestWrittenResults:
+    """Clients without a role for results write them into a user message, the head and the result as parts of their own."""
+
+    def test_the_result_in_a_part_of_its_own_is_output(self):
+        message = user(
+            "[read_file for 'rows.py'] Result:",
+            "Skip empty rows, always.",
+            "<environment_details>\nx\n</environment_details>",
+        )
+        assert not is_request(message)
+        assert [[one.voice for one in voices] for _, voices in voices_of(message)] == [
+            [Voice.OUTPUT],
+            [Voice.OUTPUT],
+            [Voice.REMINDER],
+        ]
+
+    def test_what_a_person_says_with_it_is_theirs(self):
+        message = user(
+            "[attempt_completion] Result:", "The result was shown.", f"<feedback>\n{ASKED}\n</feedback>"
+        )
+        assert person_words(message) == ASKED
+
+    def test_parts_before_it_are_a_persons(self):
+        assert person_words(user(ASKED, "[read_file for 'rows.py'] Result:", "x = 1")) == ASKED
+
+    def test_an_observation_behind_an_action_is_none_of_a_person(self):
+        said = Message(
+            Role.ASSISTANT, (Text("Thought: I need the rows.\nAction: sql\nAction Input: select 1"),)
+        )
+        messages = [user(ASKED), said, user("Observation: {1: 1790}")]
+        assert last_request(messages) == 0
+        assert people_in(messages) == [0]
+        assert last_request([user(ASKED), user("Observation: {1: 1790}")]) == 1

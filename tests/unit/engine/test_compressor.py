@@ -9,10 +9,13 @@ from types import SimpleNamespace
 import pytest
 
 from penstock.engine.compressor import ContextCompressor
+from penstock.engine.summariser import Summariser
 from penstock.errors import InputError, SettingsError, UnknownHandle
 from penstock.planning.pressure import Level
 from penstock.settings import Settings, settings_from
-from penstock.testing.engine_contract import long_conversation
+from penstock.testing.engine_contract import agent_turns, long_conversation
+from penstock.testing.scripted_model import ScriptedModel
+from penstock.writing.work import WorkMaker
 
 SHORT = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hi."}]
 
@@ -260,6 +263,16 @@ class TestOriginals:
         for number, message in enumerate([*log, *more], start=1):
             assert engine.original(f"m{number}") == message
 
+    @pytest.mark.parametrize("before", [2, 5])
+    def test_the_first_object_of_a_number_stays_its_original(self, engine, before):
+        first = long_conversation(40)
+        engine.compact(first[:-before], target_tokens=4_000)
+        again = copy.deepcopy(first)
+        engine.compact(again, target_tokens=4_000)
+        for place, message in enumerate(first):
+            known = message if place < len(first) - before else again[place]
+            assert engine.original(f"m{place + 1}") is known
+
     def test_handles_may_be_copied_with_their_brackets(self):
         engine = ContextCompressor(200_000)
         log = long_conversation(40)
@@ -421,3 +434,62 @@ def test_reserved_output_comes_off_the_window():
     assert engine.threshold_tokens == 57_800  # of the 68,000 that are left: the floor of small windows
     engine.hosting.reserve_output(0)
     assert engine.threshold_tokens == 64_000
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["writing.vocabulary.Vocabulary._add", "writing.reading.Index.extend", "writing.choice.find_path_parts"],
+)
+def test_an_interrupted_compaction_leaves_nothing_half_done(where, monkeypatch):
+    """As by Ctrl-C in the middle: values that have numbers and no looks ended every later compaction of the engine."""
+
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    messages = long_conversation(60)
+    engine, fresh = ContextCompressor(20_000), ContextCompressor(20_000)
+    engine.compress(messages[:30], force=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(f"penstock.{where}", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            engine.compress(messages, force=True)
+    assert engine.compress(messages, force=True) == fresh.compress(messages, force=True)
+
+
+def run_out(*args):
+    raise MemoryError
+
+
+def test_what_ends_while_lines_are_chosen_for_a_model_leaves_nothing_half_done(monkeypatch):
+    """For want of memory, say: the costs of excerpts were counted then, and not their words."""
+    lines = "\n".join(f"shelf_{line}/box.txt holds item_{line}" for line in range(200))
+    messages = [
+        {**one, "content": f"{one['content']}\n{lines}"} if one["role"] == "tool" else one
+        for one in agent_turns(0, 30)
+    ]
+    model = ScriptedModel(lambda received: "## Active State\n- All parts were looked at.\n")
+    engine, fresh = (
+        ContextCompressor(20_000, summariser=Summariser(model, window_tokens=2_600)) for _ in range(2)
+    )
+    choose = WorkMaker._choose_needed_lines
+
+    def choose_and_run_out(*args):
+        patched.setattr("penstock.writing.choice.count_known_words", run_out)
+        return choose(*args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(WorkMaker, "_choose_needed_lines", choose_and_run_out)
+        with pytest.raises(MemoryError):
+            engine.compress(messages, force=True)
+    assert engine.compress(messages, force=True) == fresh.compress(messages, force=True)
+
+
+def test_what_ends_while_a_tool_looks_at_the_view_leaves_nothing_half_done(monkeypatch):
+    messages = long_conversation(60)
+    engine, fresh = (ContextCompressor(20_000, recall_tools=True) for _ in range(2))
+    engine.compress(messages[:30], force=True)
+    with monkeypatch.context() as patched:
+        patched.setattr("penstock.writing.vocabulary.Vocabulary._add", run_out)
+        with pytest.raises(MemoryError):
+            engine.handle_tool_call("history_search", {"query": "part"}, messages=messages)
+    assert engine.compress(messages, force=True) == fresh.compress(messages, force=True)

@@ -230,3 +230,13 @@ def test_the_handoff_is_read_as_the_messages_that_it_stands_for():
         gone
     )
     assert talk.read(f"m{gone[0]}") in text
+
+
+def test_a_tool_call_may_show_a_shorter_list_than_the_last_one():
+    """As after an undo: the next estimate looked for a message behind its end."""
+    engine = ContextCompressor(16_000, recall_tools=True)
+    messages = long_conversation(12)
+    engine.estimate(messages)
+    engine.handle_tool_call("history_search", {"query": "part"}, messages=messages[:5])
+    fresh = ContextCompressor(16_000, recall_tools=True)
+    assert engine.estimate(messages) == fresh.estimate(messages)

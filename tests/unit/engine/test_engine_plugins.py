@@ -197,7 +197,7 @@ def test_what_cannot_be_made_is_an_error_that_says_why(settings, folder):
     write_plugin(folder, "none.py", "def engine(**options): return None\n")
     with pytest.raises(SettingsError, match=r"'needs'.*licence"):
         engine_named("needs", settings)
-    with pytest.raises(SettingsError, match=r"made a NoneType and no penstock\.ContextEngine"):
+    with pytest.raises(SettingsError, match=r"made a NoneType, which is not a penstock\.ContextEngine"):
         engine_named("none", settings)
 
 

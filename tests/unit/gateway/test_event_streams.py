@@ -1,14 +1,19 @@
-"""An item of ours in front of a provider's answer."""
+"""An item of ours in front of a provider's answer, and streams that say nothing, without end."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
+import time
 
+import aiohttp
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.gateway.event_streams import ItemInserter
+from penstock.gateway import event_streams
+from penstock.gateway.event_streams import ItemInserter, hold_error, hold_opening
 
 ITEM = {"type": "compaction", "id": "cmp_1", "encrypted_content": "x"}
 MESSAGE = {"type": "message", "id": "msg_1", "role": "assistant", "content": []}
@@ -55,3 +60,46 @@ def test_what_is_not_understood_goes_on_as_it_came(data):
             assert inserter.feed(data) + inserter.end() == data
         if not data.lstrip().startswith(b"{"):
             assert inserter.insert_whole(data) == data
+
+
+def test_an_event_without_end_goes_on_and_is_not_held(monkeypatch):
+    monkeypatch.setattr(event_streams, "_MOST_EVENT_BYTES", 1_000)
+    inserter = ItemInserter(ITEM, "responses")
+    sent = [b"data: " + b"x" * 600, b"x" * 600, b"x" * 600, b"\n\n" + write(EVENTS)]
+    assert [inserter.feed(piece) for piece in sent] == [b"", sent[0] + sent[1], sent[2], sent[3]]
+    assert inserter.end() == b""
+
+
+class Pieces:
+    """The body of an answer, as it comes."""
+
+    def __init__(self, *pieces):
+        self._pieces = list(pieces)
+        self.content = self
+
+    async def readany(self):
+        return self._pieces.pop(0) if self._pieces else b""
+
+
+class BrokenOff(Pieces):
+    """A body whose connection was closed at once."""
+
+    def read_nowait(self):
+        raise aiohttp.ClientPayloadError
+
+
+def test_an_answer_that_has_broken_off_by_then_is_no_refusal():
+    assert asyncio.run(hold_error(BrokenOff())) == (b"", None)
+
+
+# A megabyte that is searched to its end for each of its events takes a minute.
+@pytest.mark.parametrize("dialect", ["chat", "responses"])
+@pytest.mark.parametrize("event", [b"\n\n", b": \n\n", b"\r\n\r\n"])
+def test_a_stream_of_empty_events_takes_no_longer_than_others_of_its_size(dialect, event):
+    data = event * ((1 << 20) // len(event))
+    started = time.process_time()
+    held, refusal = asyncio.run(hold_opening(Pieces(data, data), dialect))
+    inserter = ItemInserter(ITEM, dialect)
+    assert inserter.feed(data) + inserter.end() == data
+    assert time.process_time() - started < 5.0
+    assert (held, refusal) == (data, None)

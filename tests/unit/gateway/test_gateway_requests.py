@@ -58,6 +58,12 @@ def test_what_we_do_not_know_keeps_its_path(rest, before):
         ("/v1/responses/compact", RouteKind.COMPACTION, "/responses/compact"),
         ("/v1/models/some-model", RouteKind.OTHER, "/models/some-model"),
         ("/v1/files/v1/x", RouteKind.OTHER, "/files/v1/x"),
+        ("/v1/%63hat/completion%73", RouteKind.CONVERSATION, "/chat/completions"),
+        ("/%76%31/messages", RouteKind.CONVERSATION, "/messages"),
+        ("/v1//chat//completions", RouteKind.CONVERSATION, "/chat/completions"),
+        ("/v1/./messages", RouteKind.CONVERSATION, "/messages"),
+        ("/v1/messages%2fcount_tokens", RouteKind.COUNT, "/messages/count_tokens"),
+        ("/v1/files//a%20b", RouteKind.OTHER, "/files//a%20b"),
     ],
 )
 def test_routes(path, kind, rest):
@@ -68,7 +74,8 @@ def test_routes(path, kind, rest):
 @pytest.mark.parametrize(
     "path",
     ["/", "/api/show", "/api/v1/models", "/api/tags", "/v1", "/v1beta/models/m", "/sessions/a/messages",
-     "/v1/../x", "/v1/%2E%2e/x", "/v1/x/../../y", ""],
+     "/v1/../x", "/v1/%2E%2e/x", "/v1/x/../../y", "/v1/.%2e/x", "/v1/x%2F..%2fy", "/v1/x%2f.%2E", "/v1/x\\..\\y",
+     "/v1/x%5c..%5Cy", ""],
 )  # fmt: skip
 def test_paths_that_lead_nowhere(path):
     assert read_route(path) is None

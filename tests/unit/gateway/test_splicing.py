@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies.conversations import json_values
 
-from penstock.gateway.splicing import join_body, locate, read_body, slice_messages
+from penstock.gateway.splicing import TooManyMessages, join_body, locate, read_body, slice_messages
 
 LIST = {"chat": "messages", "responses": "input", "anthropic": "messages"}
 MESSAGE = {"role": "user", "content": "hi"}
@@ -69,6 +69,7 @@ def test_what_stands_beside_the_messages():
     assert (body.model, body.streams, body.output_cap) == ("m", True, ("max_tokens", 5))
     assert json.loads(body.system) == [{"type": "text", "text": "Be."}]
     assert json.loads(body.tools) == [{}]
+    assert read_body(body_of("chat", model="x" * 257), "chat").model == ""  # what is learned is kept by it
     plain = read_body(b'{"model": 5, "messages": [{"role": "user"}], "max_tokens": true}', "chat")
     assert (plain.model, plain.streams, plain.output_cap, plain.system, plain.tools) == (
         "",
@@ -84,3 +85,9 @@ def test_a_field_is_changed_in_its_place():
     assert json.loads(join_body(body, slice_messages(body.listed), {"max_tokens": b"4"})) == {
         "model": "m", "messages": [MESSAGE], "max_tokens": 4, "x": 1,
     }  # fmt: skip
+
+
+def test_a_list_of_far_too_many_messages_is_not_read():
+    assert len(slice_messages(b"[" + b",".join([b"{}"] * 100_000) + b"]")) == 100_000
+    with pytest.raises(TooManyMessages, match="more than 100,000 messages"):
+        slice_messages(b"[" + b",".join([b"{}"] * 100_001) + b"]")

@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+import tracemalloc
 import zlib
 
 import pytest
@@ -98,6 +99,22 @@ def test_rubbish_is_no_usage_and_no_fault(dialect, streamed, packing, pieces):
     tap = UsageTap(dialect, streamed=streamed, encoding=packing)
     for piece in pieces:
         tap.feed(piece)
+    assert tap.report == (None, False)
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("packing", ["gzip", "deflate"])
+def test_a_packed_answer_that_holds_too_much_is_not_unpacked(packing, streamed):
+    pack = zlib.compressobj(wbits={"gzip": 31, "deflate": 15}[packing])
+    bomb = b"".join(pack.compress(bytes(1 << 20)) for _ in range(200)) + pack.flush()
+    tap = UsageTap("chat", streamed=streamed, encoding=packing)
+    tracemalloc.start()
+    try:
+        tap.feed(bomb)
+        tap.feed(bomb)
+        assert tracemalloc.get_traced_memory()[1] < 80 << 20
+    finally:
+        tracemalloc.stop()
     assert tap.report == (None, False)
 
 

@@ -28,6 +28,7 @@ from penstock.gateway.orders import (
     Recover,
     TakeUsage,
 )
+from penstock.gateway.write_behind import WriteBehindStore
 from penstock.measure.usage import Usage
 from penstock.sessions.session import Session
 from penstock.sessions.workings import Workings
@@ -553,6 +554,53 @@ def test_what_was_not_used_for_long_makes_room(settings, url):
     assert back.conversation == first.conversation
     assert left == 0
     assert logs(url) == {first.conversation: one, second.conversation: two}
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_many_messages_are_logged_in_pieces_so_that_nobody_waits_for_all_of_them(
+    settings, url, first, monkeypatch
+):
+    messages = talk(600)
+    pieces = []
+    commit = WriteBehindStore._commit
+
+    def note_size(store, some):
+        pieces.append(sum(len(one.packed.messages) for one in some))
+        commit(store, some)
+
+    monkeypatch.setattr(WriteBehindStore, "_commit", note_size)
+
+    async def work(conversations):
+        opened = await conversations.carry_out(opening(messages[:first] or messages))
+        if first:
+            order = Append(
+                conversation=opened.conversation, length=first, messages=messages[first:], outside=None
+            )
+            (answer,) = await conversations.append_together([order])
+            assert isinstance(answer, Appended)
+        return opened
+
+    opened = run(settings, work)
+    assert logs(url) == {opened.conversation: messages}
+    assert len(messages) > 2_000
+    assert sum(pieces) == len(messages)
+    assert max(pieces) == 1_000
+
+
+@pytest.mark.parametrize("place", ["system", "tools", "model"])
+def test_what_stands_beside_the_messages_takes_room_too(settings, place):
+    """A system prompt and the schemas of tools can be far larger than what was said."""
+
+    async def work(conversations):
+        for number in range(8):
+            text = f"{place} {number} " * 50_000
+            tools = [{"type": "function", "function": {"name": "look", "description": text}}]
+            beside = {"system": json.dumps(text).encode(), "tools": json.dumps(tools).encode(), "model": text}
+            outside = Outside(**{"model": "m", place: beside[place]})
+            await conversations.carry_out(opening(talk(1, name=str(number)), outside=outside))
+        return len(conversations)
+
+    assert run(settings, work, most_bytes=5_000_000) == 2
 
 
 @pytest.mark.outside

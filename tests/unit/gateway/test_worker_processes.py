@@ -10,9 +10,9 @@ import subprocess
 import sys
 import textwrap
 import time
-from pathlib import Path
 
 import pytest
+from tests.processes import is_alive
 
 from penstock.gateway.orders import (
     Append,
@@ -24,6 +24,7 @@ from penstock.gateway.orders import (
     Outside,
     TakeUsage,
 )
+from penstock.gateway.running import run_in_loop
 from penstock.gateway.workers import Workers
 from penstock.measure.usage import Usage
 from penstock.settings import settings_from
@@ -52,13 +53,6 @@ async def until(condition, seconds=60.0):
     while not condition():
         assert time.monotonic() < end
         await asyncio.sleep(0.01)
-
-
-def is_alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_a_worker_that_is_killed_is_started_again_and_nothing_acknowledged_is_lost_or_doubled(tmp_path):
@@ -165,6 +159,34 @@ def test_orders_of_many_conversations_that_go_out_together_keep_their_order(tmp_
     assert len(store.usage()) == turns * len(owners)
     assert store.faults() == []
     store.close()
+
+
+def test_orders_that_come_while_a_worker_dies_are_answered_in_every_event_loop(tmp_path):
+    """uvloop raises what is no OSError where a pipe is closed, and its process is not known to have ended yet."""
+    settings = settings_from({"store.url": f"sqlite:///{tmp_path}/log.db"})
+    faults = []
+
+    async def whole():
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: faults.append(told["message"]))
+        workers = Workers(settings)
+        await workers.start()
+        opened = await workers.give(opening(message("a")))
+        order = Append(conversation=opened.conversation, length=1, messages=(), outside=None)
+        given = []
+        for _ in range(6):
+            await until(lambda: workers.pids[0] is not None)
+            os.kill(workers.pids[0], signal.SIGKILL)
+            end = time.monotonic() + 0.3
+            while time.monotonic() < end:
+                given += [asyncio.ensure_future(one) for one in (workers.give(order), workers.answer())]
+                await asyncio.sleep(0)
+                workers.hurry()
+        done = await asyncio.gather(*given, return_exceptions=True)
+        faults.extend(repr(one) for one in done if isinstance(one, Exception))
+        await workers.aclose()
+
+    run_in_loop(whole())
+    assert faults == []
 
 
 def test_workers_end_with_a_parent_that_is_killed(tmp_path):

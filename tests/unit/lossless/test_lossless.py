@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
+import time
 
 import pytest
 
@@ -21,6 +24,7 @@ from penstock.stores.values import NewSession
 from penstock.testing.engine_contract import agent_turns
 from penstock.testing.scripted import Reply
 from penstock.testing.scripted_model import ScriptedModel
+from penstock.writing.work import WorkMaker
 
 pytestmark = pytest.mark.outside  # takes long: not for `make quick`
 
@@ -233,6 +237,64 @@ def test_a_compaction_asks_no_more_than_its_limits_allow_and_for_the_newest_node
     assert len(model.received) == result.receipt.model_calls == 3
     assert [node.text.startswith("- All parts") for node in nodes] == [False] * (len(nodes) - 3) + [True] * 3
     assert f"{len(nodes) - 3} of {len(nodes)} new nodes have excerpts alone" in result.receipt.reason
+
+
+@pytest.fixture
+def trims(monkeypatch):
+    """The choosing of lines for nodes that a small window cannot hold: how many at once, and how many have ended."""
+    at_once, most, ended = [], [], []
+    begun = threading.Event()
+    trim = WorkMaker.trim
+
+    def trim_slowly(maker, work, room_tokens):
+        at_once.append(work)
+        most.append(len(at_once))
+        begun.set()
+        time.sleep(0.05)
+        try:
+            return trim(maker, work, room_tokens)
+        finally:
+            at_once.pop()
+            ended.append(work)
+
+    monkeypatch.setattr(WorkMaker, "trim", trim_slowly)
+    return begun, most, ended
+
+
+def large_turns():
+    """Turns whose results are each too large for many requests to a small model."""
+    chat = agent_turns(0, 40)
+    lines = "\n".join(f"line {line} of shelf {line * 7} holds item_{line}" for line in range(900))
+    return [
+        {**one, "content": f"{one['content']}\n{lines}"} if one["role"] == "tool" else one for one in chat
+    ]
+
+
+def test_lines_for_two_nodes_are_not_chosen_at_the_same_time(trims):
+    """All choose in the arrays of one notebook, which serves one thread."""
+    summariser = penstock.Summariser(ScriptedModel(lambda received: NOTES), window_tokens=2_600)
+    result = LosslessEngine(64_000, summariser=summariser).compact(large_turns())
+    _, most, ended = trims
+    assert len(ended) > 1
+    assert max(most) == 1
+    assert result.receipt.tokens_after <= result.receipt.target_tokens
+
+
+def test_cancelled_it_leaves_no_thread_that_chooses_lines(trims):
+    summariser = penstock.Summariser(ScriptedModel(lambda received: NOTES), window_tokens=2_600)
+    engine = LosslessEngine(64_000, summariser=summariser)
+    begun, most, ended = trims
+
+    async def go():
+        task = asyncio.ensure_future(engine.acompact(large_turns()))
+        assert await asyncio.to_thread(begun.wait, 20)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return len(most), len(ended)
+
+    at_first, over = asyncio.run(go())
+    assert at_first == over == len(ended)
 
 
 def test_where_all_that_it_writes_is_invented_the_receipt_says_so():

@@ -51,6 +51,35 @@ def test_a_small_first_prompt_full_of_overhead_does_not_hold_it_back(ratio, over
     assert calibration.estimate(22_000) == pytest.approx(truth, rel=0.05)
 
 
+@pytest.mark.parametrize("greetings", [1, 8, 40])
+def test_greetings_say_little_about_long_prompts(greetings):
+    # "Hi" counts 5 and is reported as 15, most of which is the provider's frame: 10 more tokens, not three times as many.
+    calibration = Calibration()
+    for _ in range(greetings):
+        calibration = calibration.observe(5, 15)
+    assert calibration.estimate(20_000) <= 20_000 * (1 + greetings * 10 / 1_000)
+
+
+def test_greetings_do_not_overturn_what_long_prompts_taught():
+    before = calibration = settled(1.2)
+    for _ in range(10):
+        calibration = calibration.observe(5, 15)
+    assert calibration.ratio == before.ratio
+    for _ in range(10):
+        calibration = calibration.observe(50, 61)
+    assert calibration.ratio == pytest.approx(before.ratio, rel=0.001)
+    assert calibration.has_basis
+
+
+@settings(max_examples=50, deadline=None)
+@given(RATIOS, st.integers(40, 150))
+def test_many_short_prompts_teach_the_ratio_in_the_end(ratio, counted):
+    calibration = Calibration()
+    for _ in range(25):
+        calibration = calibration.observe(counted, reported(counted, ratio))
+    assert calibration.estimate(20_000) == pytest.approx(20_000 * ratio, rel=0.02)
+
+
 @settings(max_examples=100, deadline=None)
 @given(RATIOS, st.floats(0.02, 0.65), PROMPTS)
 def test_one_silent_truncation_is_seen_and_teaches_nothing(ratio, kept, counted):

@@ -4,12 +4,19 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from penstock.errors import SettingsError
-from penstock.measure.tokens import tokenizer_for, tokenizer_named
+from penstock.measure.tokens import _FirstCounts, _load_truncate, tokenizer_for, tokenizer_named
 
 REFERENCE = json.loads((Path(__file__).parent / "reference_counts.json").read_text(encoding="utf-8"))
 ENCODINGS = ("o200k_base", "cl100k_base")
+# What encodings split words by, beside any other character: case, digits, blanks, marks, contractions.
+MIXED = st.one_of(
+    st.characters(exclude_categories=["Cs"]),
+    st.sampled_from("aAzZ019 \n\r\t'ſsStTrReEdD.,-_/*()<|>é中한👍\u0301\u200d\xa0"),
+)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -100,10 +107,10 @@ def test_the_encoding_is_loaded_by_the_first_count_not_before():
     script = (
         "import sys; from penstock.measure import tokens, weigh, usage, prices, windows\n"
         "t = tokens.tokenizer_for('gpt-4o')\n"
-        "heavy = {'toktok', 'genai_prices', 'numpy'} & set(sys.modules)\n"
+        "heavy = {'toktok', 'splintr', 'genai_prices', 'numpy'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
         "t.count('x')\n"
-        "assert 'toktok' in sys.modules\n"
+        "assert {'toktok', 'splintr'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
@@ -113,3 +120,52 @@ def test_one_huge_text_is_counted_in_one_piece(text):
     # Counts double with the text: nothing is cut inside. The time is linear too (docs/adr/0002).
     count = tokenizer_named("o200k_base").count
     assert abs(count(text) - 2 * count(text[: len(text) // 2])) <= 2
+
+
+class TestTheFirstTextsOfAProcess:
+    """They are counted by another wheel, which has to count the same."""
+
+    @pytest.mark.parametrize("encoding", ENCODINGS)
+    def test_they_count_as_by_the_reference_implementation(self, encoding):
+        pytest.importorskip("splintr")
+        counter = _FirstCounts(encoding)  # loading one takes a hundred times as long as its counts
+        counted = {row["name"]: counter.count_each(row["text"]) for row in REFERENCE}
+        assert counted == {row["name"]: [row[encoding]] for row in REFERENCE}
+
+    @pytest.mark.parametrize("encoding", ENCODINGS)
+    def test_they_count_as_all_later_ones(self, encoding):
+        pytest.importorskip("splintr")
+        first, later = _FirstCounts(encoding), _load_truncate()
+
+        @given(st.text(MIXED, max_size=30))
+        @settings(max_examples=1_000)
+        def compare(text):
+            assert first.count_each(text) == [later(text, 0, encoding)[1]]
+
+        compare()
+
+    def test_special_tokens_and_lone_surrogates_are_text(self):
+        pytest.importorskip("splintr")
+        special, lone = _FirstCounts("o200k_base").count_each("<|endoftext|>", "a\ud800b")
+        assert special > 1
+        assert lone == tokenizer_named("o200k_base").count("a\ufffdb")
+
+    def test_a_long_text_or_many_are_left_to_the_quicker_one_for_good(self):
+        assert _FirstCounts("o200k_base").count_each("word " * 100_000) == []
+        many = _FirstCounts("o200k_base")
+        rounds = [many.count_each(*["word " * 1_000] * 40) for _ in range(7)]
+        assert rounds[5:] == [[], []]
+
+    @pytest.mark.outside
+    def test_a_process_that_counts_little_loads_the_quicker_to_load_and_others_both(self):
+        pytest.importorskip("splintr")
+        script = (
+            "import sys; from penstock.measure.tokens import tokenizer_for\n"
+            "count = tokenizer_for('gpt-4o').count\n"
+            "few = count('xqzjkv 4711 ' * 100)\n"
+            "assert 'toktok' not in sys.modules\n"
+            "count('word ' * 300_000)\n"
+            "assert 'toktok' in sys.modules\n"
+            "assert count('xqzjkv 4711 ' * 100) == few\n"
+        )
+        subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

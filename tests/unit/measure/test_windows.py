@@ -1,4 +1,7 @@
+import tracemalloc
+
 import pytest
+from genai_prices.data_snapshot import get_snapshot
 
 from penstock.errors import SettingsError
 from penstock.measure.windows import DEFAULT_WINDOW_TOKENS, resolve_window
@@ -52,6 +55,25 @@ def test_the_bundled_table_knows_models_by_the_names_clients_use(model, tokens):
 def test_what_nobody_knows_gets_the_default(model):
     window = resolve_window(model)
     assert (window.tokens, window.source) == (DEFAULT_WINDOW_TOKENS, "default") == (128_000, "default")
+
+
+def test_names_that_callers_make_up_are_not_held_for_ever():
+    """Anyone who may send requests to a gateway names a model in each. The package of the table remembers all it is asked."""
+
+    def count_remembered():
+        held = vars(get_snapshot()).values()
+        return sum(len(one) for one in held if isinstance(one, dict | set))
+
+    before = count_remembered()
+    tracemalloc.start()
+    try:
+        for number in range(50):
+            resolve_window(f"made-up-{number}-".ljust(100_000, "x"))
+            resolve_window(f"made-up/{number}")
+        assert tracemalloc.get_traced_memory()[0] < 500_000
+    finally:
+        tracemalloc.stop()
+    assert count_remembered() == before
 
 
 def test_a_limit_that_the_provider_stated_lowers_any_source_and_says_so():

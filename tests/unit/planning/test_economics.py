@@ -18,7 +18,7 @@ from penstock.planning.economics import (
     settle,
     step,
     terms_of,
-    weigh,
+    weigh_costs,
 )
 
 FIVE = PriceTerms(read=0.1, write=1.25, output=5.0, ttl_seconds=300.0, unit_usd=5e-6)
@@ -43,14 +43,14 @@ def opened(mode="on", limit=200_000, **more):
 
 
 def test_what_compacting_adds_to_a_request_with_a_warm_cache():
-    weighed = weigh(opened(), request(50_000, 1_000))
+    weighed = weigh_costs(opened(), request(50_000, 1_000))
     assert weighed.cost == pytest.approx((1.25 - 0.1) * (KEPT - 1_000) - 0.1 * 50_000)
     assert weighed.why is Why.EARLY
     assert not weighed.compact
 
 
 def test_what_it_takes_off_one_with_an_expired_cache():
-    weighed = weigh(opened(), request(50_000, warm=False))
+    weighed = weigh_costs(opened(), request(50_000, warm=False))
     assert weighed.cost == pytest.approx(-1.25 * 50_000)
     assert (weighed.why, weighed.compact) == (Why.FREE, True)
 
@@ -58,9 +58,9 @@ def test_what_it_takes_off_one_with_an_expired_cache():
 @pytest.mark.parametrize(("warm", "read"), [(True, 0.1), (False, 1.0)])
 def test_a_summary_by_a_model_is_paid_too(warm, read):
     plain, asked = request(50_000, warm=warm), request(50_000, warm=warm, summary=5_000)
-    more = weigh(opened(), asked).cost - weigh(opened(), plain).cost
+    more = weigh_costs(opened(), asked).cost - weigh_costs(opened(), plain).cost
     assert more == pytest.approx(read * plain.view_tokens + 5 * 5_000)
-    assert weigh(opened(), asked).summary_tokens == 5_000
+    assert weigh_costs(opened(), asked).summary_tokens == 5_000
 
 
 def test_it_compacts_once_carrying_has_cost_as_much():
@@ -80,30 +80,30 @@ def test_it_compacts_once_carrying_has_cost_as_much():
 
 @pytest.mark.parametrize(("droppable", "why"), [(4_999, Why.LITTLE), (5_000, Why.FREE), (-9, Why.LITTLE)])
 def test_little_is_not_worth_it(droppable, why):
-    assert weigh(opened(), request(droppable, warm=False)).why is why
+    assert weigh_costs(opened(), request(droppable, warm=False)).why is why
 
 
 def test_off_means_that_prices_do_not_decide():
-    assert weigh(opened("off"), request(50_000, warm=False)).why is Why.OFF
-    assert weigh(opened("off"), request(152_000)).why is Why.LIMIT
+    assert weigh_costs(opened("off"), request(50_000, warm=False)).why is Why.OFF
+    assert weigh_costs(opened("off"), request(152_000)).why is Why.LIMIT
 
 
 def test_at_the_limit_a_compaction_always_runs():
     for mode in ("off", "gated", "on"):
-        weighed = weigh(opened(mode, limit=100_000), request(52_000, summary=5_000))
+        weighed = weigh_costs(opened(mode, limit=100_000), request(52_000, summary=5_000))
         assert (weighed.why, weighed.summary_tokens) == (Why.LIMIT, 5_000)
 
 
 def test_below_the_limit_the_gate_asks_no_model():
-    assert weigh(opened("gated"), request(50_000, warm=False, summary=5_000)).summary_tokens == 0
+    assert weigh_costs(opened("gated"), request(50_000, warm=False, summary=5_000)).summary_tokens == 0
 
 
 def test_the_gate_lets_through_what_is_paid_for():
     owed = opened("gated", carried=1e6, bill=1e6, twin_bill=1e6, twin_tokens=97_000)
-    assert weigh(owed, request(50_000)).why is Why.GATE
-    assert weigh(replace(owed, mode="on"), request(50_000)).why is Why.PAYS
+    assert weigh_costs(owed, request(50_000)).why is Why.GATE
+    assert weigh_costs(replace(owed, mode="on"), request(50_000)).why is Why.PAYS
     ahead = replace(owed, twin_bill=1e6 + 60_000)
-    weighed = weigh(ahead, request(50_000))
+    weighed = weigh_costs(ahead, request(50_000))
     assert (weighed.why, weighed.compact) == (Why.PAYS, True)
     assert weighed.room >= weighed.cost
 
@@ -164,13 +164,13 @@ def test_a_missing_price_is_unknown(change, caching, words):
 
 def test_every_reason_is_a_sentence_with_its_numbers():
     cases = {
-        Why.LIMIT: weigh(opened(limit=90_000), request(50_000)),
-        Why.PAYS: weigh(opened(carried=1e6), request(50_000)),
-        Why.FREE: weigh(opened(), request(50_000, warm=False)),
-        Why.OFF: weigh(opened("off"), request(50_000)),
-        Why.LITTLE: weigh(opened(), request(100)),
-        Why.EARLY: weigh(opened(), request(50_000)),
-        Why.GATE: weigh(opened("gated", carried=1e6, bill=1.0, twin_tokens=97_000), request(50_000)),
+        Why.LIMIT: weigh_costs(opened(limit=90_000), request(50_000)),
+        Why.PAYS: weigh_costs(opened(carried=1e6), request(50_000)),
+        Why.FREE: weigh_costs(opened(), request(50_000, warm=False)),
+        Why.OFF: weigh_costs(opened("off"), request(50_000)),
+        Why.LITTLE: weigh_costs(opened(), request(100)),
+        Why.EARLY: weigh_costs(opened(), request(50_000)),
+        Why.GATE: weigh_costs(opened("gated", carried=1e6, bill=1.0, twin_tokens=97_000), request(50_000)),
     }
     for why, weighed in cases.items():
         assert weighed.why is why

@@ -184,6 +184,37 @@ def test_an_error_is_not_looked_for_in_a_file_that_was_read():
     assert "denied" not in results_in("chat", result.messages)[-1]
 
 
+def listing(first, last, changed=0):
+    lines = {n: f"    lamp_{n % 9} = make_lamp(colour={n})" for n in range(first, last)}
+    lines |= {n: f"    raise LampError('no lamp in row {n % 7}')" for n in range(first, last, 6)}
+    lines |= {changed: "    shade = round(lamp / glass)"} if changed else {}
+    return "\n".join(f"{n}:{line}" for n, line in sorted(lines.items()))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("edit", {"start_line": 517, "end_line": 517}), ("bash", {"command": "open lamps.py 517"})],
+)
+def test_of_a_file_that_a_call_shows_the_lines_that_it_names_are_told(name, arguments):
+    shown = Call(name, arguments, listing(400, 650, 517), has_image=False, is_error=False)
+    before = Call("terminal", {"command": "ls"}, log(300), has_image=False, is_error=False)
+    wires = write("chat", [turn("Mend the shades.", [before], [shown], answer="")], has_system=True, shape=0)[
+        :-1
+    ]
+    told = results_in("chat", compress("chat", wires, 700).messages)[-1]
+    assert "517:    shade = round(lamp / glass)\n518:" in told
+
+
+def test_an_edit_that_failed_still_tells_why():
+    why = "Your edit was not applied:\n- E999 IndentationError: unexpected indent"
+    failed = Call("edit", {"line": 517}, f"{why}\n{listing(400, 650)}", has_image=False, is_error=False)
+    before = Call("terminal", {"command": "ls"}, log(300), has_image=False, is_error=False)
+    wires = write(
+        "chat", [turn("Mend the shades.", [before], [failed], answer="")], has_system=True, shape=0
+    )[:-1]
+    assert why in results_in("chat", compress("chat", wires, 700).messages)[-1]
+
+
 def test_json_is_told_as_a_table_with_the_row_that_the_request_names():
     rows = ", ".join(
         f'{{"invoice": "INV-{n}", "state": "settled", "note": "{"refund was booked twice" if n == 77 else "fine"}"}}'

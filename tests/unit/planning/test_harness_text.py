@@ -173,3 +173,16 @@ def test_a_summary_of_another_maker_is_no_goal_and_no_constraint():
     assert section(entries, HandoffSection.GOAL)[0].startswith("Fine, then go to part 1")
     assert not any("order_4711" in text for text in section(entries, HandoffSection.CONSTRAINTS))
     assert any("order_4711" in text for text in texts)
+
+
+def test_a_head_in_which_nobody_speaks_does_not_stay():
+    printed = "<local-command-stdout>" + "Fixed a crash of the lamp.\n" * 40 + "</local-command-stdout>"
+    harness = [
+        {"role": "user", "content": "<local-command-caveat>Caveat: not for you.</local-command-caveat>"},
+        {"role": "user", "content": "<command-name>/release-notes</command-name>"},
+        {"role": "user", "content": printed},
+    ]
+    messages = conversation(FIRST, LAST)
+    view = penstock.compress([messages[0], *harness, *messages[1:]], target_tokens=1_500).messages
+    assert mark.OPENING in view[1]["content"]
+    assert FIRST in view[1]["content"]

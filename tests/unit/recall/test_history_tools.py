@@ -18,7 +18,7 @@ from penstock.recall.tool_arguments import (
     DescribeHistory,
     ExpandHistory,
     SearchHistory,
-    read_handle,
+    require_handle,
 )
 from penstock.recall.tools import TOOL_NAMES, Budget, answer, tool_schemas
 from penstock.redaction import Redactor
@@ -238,8 +238,8 @@ class TestHandles:
         assert ask("history_expand", {"handle": given})["handle"] == "m4"
 
     def test_other_names_stay_as_they_are(self):
-        assert read_handle("Result-7f3a") == "Result-7f3a"
-        assert read_handle("N7") == "n7"
+        assert require_handle("Result-7f3a") == "Result-7f3a"
+        assert require_handle("N7") == "n7"
 
 
 WORK = history_of(

@@ -9,8 +9,8 @@ from benchmarks.dialogue import score
 
 from penstock.conversation.message import Message, Role, Text, ToolCall, ToolResult
 from penstock.recall import MemoryIndex, Wish
-from penstock.recall.periods import find_period
 from penstock.recall.stems import find_language, find_stem
+from penstock.recall.talk import find_period
 
 
 def moment(*date):
@@ -180,6 +180,7 @@ def test_a_word_that_was_asked_for_stands_in_every_hit():
     assert all("hello" in hit.excerpt for hit in hits)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("language", "seed"), [("en", 101), ("en", 102), ("de", 101), ("es", 101), ("fr", 101)]
 )

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.measure.usage import Usage
 from penstock.replay.needles import Recalled, SpokenText, find_needed, places, values_in
-from penstock.replay.recall import measure_recall, read_session
+from penstock.replay.recall import measure_recall, read_recorded_session
 from penstock.sessions.session import Session
 from penstock.settings import Settings
 from penstock.stores.store import open_store
@@ -76,7 +76,7 @@ def stored():
 
 def test_requests_are_found_in_the_log(stored):
     store, session_id = stored
-    session = read_session(store, session_id)
+    session = read_recorded_session(store, session_id)
     assert len(session.positions) == 41
     assert session.positions == sorted(session.positions)
     assert not any(at and session.spoken[at - 1].by_assistant for at in session.positions)
@@ -84,7 +84,7 @@ def test_requests_are_found_in_the_log(stored):
 
 def test_what_the_view_keeps_is_counted(stored):
     store, session_id = stored
-    session = read_session(store, session_id)
+    session = read_recorded_session(store, session_id)
     last = len(session.positions) - 1
     roomy = measure_recall(session, [last], 6_000, Settings())
     small = measure_recall(session, [10, 20, last], 700, Settings())
@@ -97,4 +97,4 @@ def test_what_the_view_keeps_is_counted(stored):
 
 def test_a_view_that_cannot_be_that_small_ends_it(stored):
     store, session_id = stored
-    assert measure_recall(read_session(store, session_id), [30], 5, Settings()) == Recalled()
+    assert measure_recall(read_recorded_session(store, session_id), [30], 5, Settings()) == Recalled()

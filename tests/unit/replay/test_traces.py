@@ -14,7 +14,6 @@ from penstock.replay.bills import Case
 from penstock.replay.policies import compare
 from penstock.replay.traces import Trace, read_stored_trace, read_traces
 from penstock.sessions.session import Session
-from penstock.stores.store import open_store
 from penstock.stores.values import UsageRow
 
 LINE = b'{"id": "a", "source": "x", "requests": [[0, 12, 148, 0, 1], [110, 200, 124, 3.5, 0]]}\n'
@@ -56,13 +55,6 @@ def test_generated_traces_are_the_same_everywhere():
     assert min(sizes) < 60_000
     assert max(sizes) > 200_000
     assert json.loads(trace_file(1))["id"] == "generated-0"
-
-
-@pytest.fixture
-def store():
-    opened = open_store("memory:")
-    yield opened
-    opened.close()
 
 
 def booked(store, session, *rows):

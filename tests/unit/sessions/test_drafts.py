@@ -14,13 +14,6 @@ from penstock.settings import settings_from
 TALK = "please think about the harbour and its cranes, berth 7 and pier 12 "
 
 
-@pytest.fixture
-def store():
-    opened = penstock.open_store("memory:")
-    yield opened
-    opened.close()
-
-
 def talked(store, engine="compressor"):
     session = penstock.Session.create(store, settings=settings_from({"context.engine": engine}))
     talk = [{"role": ("user", "assistant")[n % 2], "content": f"{n}: {TALK * 20}"} for n in range(30)]
@@ -39,7 +32,7 @@ def test_the_facts_that_leave_are_kept_whoever_writes_the_handoff(store, engine,
 
 def test_a_draft_is_what_would_be_committed(store):
     session = talked(store)
-    standing = session.workings.read_standing(with_pins=True)
+    standing = session.workings.read_view_base(with_pins=True)
     made = penstock.Session.resume(store, session.id)
     result = made.compact(target_tokens=2_000)
     assert made.undo()
@@ -54,7 +47,7 @@ def test_a_draft_is_what_would_be_committed(store):
 def test_nothing_to_do_gives_no_draft(store):
     session = penstock.Session.create(store)
     session.append([{"role": "user", "content": "hello"}])
-    standing = session.workings.read_standing()
+    standing = session.workings.read_view_base()
     assert session.workings.draft(standing, session.compact(target_tokens=2_000)) is None
 
 
@@ -79,7 +72,7 @@ def test_a_message_that_a_handoff_was_merged_into_is_shortened_at_its_own_parts(
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": listing}]},
         ]
     )
-    base = session.workings.read_standing()
+    base = session.workings.read_view_base()
     handoff = Handoff(Summary("## Goal\nGo on.", mark.VERSION), (0, 1), None)
     kept = tuple(Kept(position) for position in range(2, 5))
     session.workings.record(base, Compaction(base.tip.id, base.tip.length, (handoff, *kept)), {})

@@ -17,13 +17,6 @@ from penstock.sessions.quality import measure_qualities
 from penstock.stores.values import COMPRESSION, NewCompaction, NewSession
 
 
-@pytest.fixture
-def store():
-    opened = penstock.open_store("memory:")
-    yield opened
-    opened.close()
-
-
 def user(text):
     return {"role": "user", "content": text}
 
@@ -312,5 +305,5 @@ def test_it_is_told_in_plain_words():
         "Of 1,106 earlier values the agent used next, 1,100 stood in the view (99%), 2 came back by recall, "
         "1 was read again, 2 were asked of the person again, 1 stood in the system prompt or was put together by the agent."
     )
-    assert str(LiveQuality(answers=1)) == "The agent has used no earlier value since."
-    assert str(LiveQuality()) == "The agent has not answered since."
+    assert str(LiveQuality(answers=1)) == "The agent has used no earlier value so far."
+    assert str(LiveQuality()) == "The agent has not answered yet."

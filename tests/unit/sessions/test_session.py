@@ -37,13 +37,6 @@ def talk(rounds, first=0):
 
 
 @pytest.fixture
-def store():
-    opened = open_store("memory:")
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
 def session(store):
     return Session.create(store, model="gpt-4.1", title="parts")
 
@@ -153,7 +146,7 @@ def test_pins_stay_whole(session):
 def test_two_compactors_one_result(session, store):
     session.append(talk(20))
     other = Session.resume(store, session.id)
-    late = other.workings.read_standing()
+    late = other.workings.read_view_base()
     result = session.compact(target_tokens=2_500)
     with pytest.raises(StoreConflict):
         other.workings.commit(late, result)
@@ -164,13 +157,13 @@ def test_two_compactors_one_result(session, store):
 
 def test_a_compaction_that_was_prepared_is_committed_after_more_was_said(session):
     session.append(talk(20))
-    standing = session.workings.read_standing()
+    standing = session.workings.read_view_base()
     prepared = penstock.compress(standing.view.wires, target_tokens=2_500)
     later = talk(2, first=60)
     session.append(later)
     assert session.workings.commit(standing, prepared)
     assert session.view() == [*prepared.messages, *later]
-    assert session.workings.read_standing().prefix_end == len(prepared.messages)
+    assert session.workings.read_view_base().prefix_end == len(prepared.messages)
 
 
 def test_messages_that_arrive_meanwhile_stay(session, store):

@@ -10,18 +10,10 @@ from tests.unit.sessions.test_session import talk
 from penstock.errors import TargetTooSmall
 from penstock.sessions.session import Session
 from penstock.settings import settings_from
-from penstock.stores.store import open_store
 from penstock.testing import ScriptedModel
 from penstock.testing.scripted import Reply
 
 PROSE = "## Active State\n- All parts were looked at.\n"
-
-
-@pytest.fixture
-def store():
-    opened = open_store("memory:")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture(params=["compressor", "lossless"])

@@ -118,7 +118,7 @@ def test_its_nodes_lead_to_its_messages_where_the_other_one_is_deleted(store):
     shown = {int(name[1:]) for name in re.findall(r"\bn\d+", json.dumps(branch.view()))}
     reached = {handle for node in shown for handle in branch.history.describe(f"n{node}").inside}
     standing = {
-        f"m{place + 1}" for place in branch.workings.read_standing().view.positions if place is not None
+        f"m{place + 1}" for place in branch.workings.read_view_base().view.positions if place is not None
     }
     assert reached | standing >= {f"m{number}" for number in range(1, 161)}
     assert "def handle_0_0(event)" in branch.original(f"n{min(shown)}")

@@ -35,13 +35,6 @@ def turn(n, command, outcome, request="Go on."):
 
 
 @pytest.fixture
-def store():
-    opened = open_store("memory:")
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
 def session(store):
     """Begun: its first messages stay in every view."""
     begun = Session.create(store)

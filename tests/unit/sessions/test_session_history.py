@@ -11,7 +11,7 @@ import penstock
 from penstock.errors import UnknownHandle
 from penstock.recall import Wish
 from penstock.settings import RecallSettings, Settings
-from penstock.stores.index_keeper import IndexKeeper
+from penstock.stores.indexing import IndexKeeper
 from penstock.stores.store import open_store
 from penstock.stores.values import StoredResult
 
@@ -47,7 +47,7 @@ def test_an_agent_is_told_how_much_is_not_searched_yet(session, monkeypatch):
     session.compact(target_tokens=3_000)
     monkeypatch.setattr(IndexKeeper, "catch_up", lambda *_: None)  # others keep the store busy
     answer = json.loads(session.handle_tool_call("history_search", {"query": "value_3_7"}))
-    in_view = sum(number > 0 for number in session.workings.read_standing().view.numbers)
+    in_view = sum(number > 0 for number in session.workings.read_view_base().view.numbers)
     assert answer["not_searched_yet"] == len(session) - in_view
     session.store.index()
     assert "not_searched_yet" not in json.loads(

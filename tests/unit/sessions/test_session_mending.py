@@ -19,13 +19,6 @@ from penstock.stores.store import open_store
 from penstock.stores.values import NewSession
 
 
-@pytest.fixture
-def store():
-    opened = open_store("memory:")
-    yield opened
-    opened.close()
-
-
 def user(text):
     return {"role": "user", "content": text}
 

@@ -105,7 +105,7 @@ def test_it_is_no_compaction_in_any_account(session):
 
 def test_a_compaction_that_was_prepared_before_is_late(session):
     session.append(long_conversation(30))
-    base = session.workings.read_standing()
+    base = session.workings.read_view_base()
     from penstock.engine.compress import compress
 
     result = compress(base.view.wires, target_tokens=3_000)

@@ -67,7 +67,7 @@ class TestPins:
     @pytest.mark.outside  # takes long
     def test_a_message_that_was_summarised_comes_back_with_the_next_compaction(self, session):
         messages = turns(30)
-        messages[40]["content"] += f"\n\n{LINES * 3}"  # too long to come back by itself
+        messages[40]["content"] += f"\n\n{LINES * 4}"  # too long to come back by itself
         session.append(messages)
         session.compact(target_tokens=2_000)
         assert messages[40] not in session.view()

@@ -201,7 +201,7 @@ def check_bytes(session, raws):
         if isinstance(before, Handoff) and before.role is None
     }
     whole = {piece.position for piece in pieces if isinstance(piece, Kept)} - after_merged
-    for message in session.workings.read_standing().view.mend():
+    for message in session.workings.read_view_base().view.mend():
         if message.position in whole:
             assert message.raw == raws[message.position]
 
@@ -286,7 +286,7 @@ def test_a_view_that_a_host_grows_in_memory_is_that_of_the_store(name, data):
 
     say()
     for _ in range(2):
-        base = session.workings.read_standing(with_pins=True)
+        base = session.workings.read_view_base(with_pins=True)
         try:
             made = penstock.compress(
                 base.view.wires, target_tokens=max(400, session.count() // 2), dialect=name
@@ -298,7 +298,7 @@ def test_a_view_that_a_host_grows_in_memory_is_that_of_the_store(name, data):
         if draft is not None:
             session.workings.commit_draft(draft)
             live.replace(draft, session.workings.weigh(draft.wires))
-        stored = session.workings.read_standing().view
+        stored = session.workings.read_view_base().view
         assert [(one.raw, one.position) for one in live.messages] == [
             (one.raw, one.position) for one in stored.messages
         ]
@@ -315,5 +315,6 @@ def test_what_another_process_has_logged_first_keeps_its_spelling():
     first = Session.create(store)
     second = Session.resume(store, first.id)
     first.append([b'{"role":"user","content":"x","n":1e2}'])
-    (logged,) = second.workings.log_messages([{"role": "user", "content": "x", "n": 100.0}])
+    same = second.workings.prepare([{"role": "user", "content": "x", "n": 100.0}])
+    (logged,) = second.workings.log_prepared(same)
     assert [logged.raw] == second.view_bytes() == [b'{"role":"user","content":"x","n":1e2}']

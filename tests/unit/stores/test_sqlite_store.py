@@ -33,12 +33,40 @@ def test_the_file_is_for_its_owner_alone(path):
     assert [file.name for file in path.parent.iterdir()] == ["sessions.db"]
 
 
+@pytest.mark.parametrize("becomes", ["nothing", "another file"])
+def test_what_is_written_to_a_file_that_has_gone_is_not_acknowledged(path, becomes):
+    store = open_store(f"sqlite:///{path}")
+    store.create(NewSession(id="a", at=1.0))
+    path.parent.rename(path.parent.with_name("elsewhere"))
+    if becomes == "another file":
+        path.parent.mkdir()
+        path.touch()
+    with pytest.raises(StoreUnavailable, match="is not the file any more") as told:
+        store.create(NewSession(id="b", at=2.0))
+    assert str(path) in str(told.value)
+    if becomes == "another file":
+        path.unlink()
+        path.parent.rmdir()
+    path.parent.with_name("elsewhere").rename(path.parent)
+    store.create(NewSession(id="b", at=3.0))
+    assert [row.id for row in store.list()] == ["b", "a"]
+    store.close()
+
+
 def test_commits_are_synced_and_readers_are_not_held_up(path):
     store = filled(path)
     with store._database.writing():
         assert rows(store, "PRAGMA journal_mode") == [("wal",)]
         assert rows(store, "PRAGMA synchronous") == [(2,)]
         assert len(store.list()) == 2
+    store.close()
+
+
+def test_an_append_writes_few_pages(path):
+    store = filled(path)
+    # What every append writes stands in the order of its primary key, in one tree each.
+    trees = "SELECT name FROM pragma_table_list WHERE name IN ('entries', 'unindexed') AND wr"
+    assert sorted(rows(store, trees)) == [("entries",), ("unindexed",)]
     store.close()
 
 
@@ -222,7 +250,7 @@ def test_a_transaction_inside_another_sees_the_same_memory():
 def test_a_writer_goes_on_as_soon_as_another_of_its_process_is_done(path):
     """SQLite sleeps and looks again, up to a tenth of a second at a time: whoever waits so is late each time."""
     store = open_store(f"sqlite:///{path}")
-    assert min(_find_lateness(store.database) for _ in range(3)) < 0.03
+    assert any(_find_lateness(store.database) < 0.03 for _ in range(3))
     store.close()
 
 

@@ -15,6 +15,7 @@ FEW = {
     "removed",
     "blocks",
     "unindexed",
+    "waiting",
     "wanted",
     "ranged",
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from penstock.transfer.reading import read_recorded
+
 SESSION = "5f0c2a1e-0000-4000-8000-00000000c0de"
 
 
@@ -128,3 +130,13 @@ def codex_rollout() -> list[dict[str, Any]]:
         codex_message("assistant", "A README.", 5),
         codex_tokens(1_100, 900, 10, 2_130, 5),
     ]
+
+
+def only(data: bytes) -> Any:
+    reading = read_recorded(data)
+    assert len(reading.conversations) == 1
+    return reading.conversations[0]
+
+
+def wires(recorded: Any) -> list[Any]:
+    return [json.loads(one.raw) for one in recorded.messages]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from tests.unit.transfer.recorded_files import (
     SESSION,
@@ -11,8 +9,10 @@ from tests.unit.transfer.recorded_files import (
     claude_line,
     claude_session,
     lines,
+    only,
     tool_result,
     tool_use,
+    wires,
     words,
 )
 
@@ -21,16 +21,6 @@ from penstock.conversation.rules import check
 from penstock.conversation.speakers import Voice, is_request, part_voices
 from penstock.measure.usage import Usage
 from penstock.transfer.reading import read_recorded
-
-
-def only(data):
-    reading = read_recorded(data)
-    assert len(reading.conversations) == 1
-    return reading.conversations[0]
-
-
-def wires(recorded):
-    return [json.loads(one.raw) for one in recorded.messages]
 
 
 def texts(recorded):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from tests.unit.transfer.recorded_files import (
     SESSION,
     codex_line,
@@ -11,22 +9,14 @@ from tests.unit.transfer.recorded_files import (
     codex_rollout,
     codex_tokens,
     lines,
+    only,
+    wires,
 )
 
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.rules import check
 from penstock.measure.usage import Usage
 from penstock.transfer.reading import read_recorded
-
-
-def only(data):
-    reading = read_recorded(data)
-    assert len(reading.conversations) == 1
-    return reading.conversations[0]
-
-
-def wires(recorded):
-    return [json.loads(one.raw) for one in recorded.messages]
 
 
 def test_the_items_that_were_sent():

@@ -40,6 +40,26 @@ def test_one_conversation_per_line():
     assert [fault.line for fault in reading.faults] == [4, 5]
 
 
+@pytest.mark.parametrize("indent", [None, 1])
+def test_an_array_of_conversations(indent):
+    rows = [{"id": f"{n}", "conversations": [{"from": "human", "value": f"Hello {n}"}]} for n in range(3)]
+    data = json.dumps([*rows, {"id": "3", "conversations": []}, 5], indent=indent).encode()
+    reading = read_recorded(data)
+    assert [one.dialect for one in reading.conversations] == ["sharegpt"] * 3
+    assert [json.loads(one.messages[0].raw)["value"] for one in reading.conversations] == [
+        "Hello 0",
+        "Hello 1",
+        "Hello 2",
+    ]
+    places = {line.strip(): number for number, line in enumerate(data.decode().splitlines(), start=1)}
+    empty, number = reading.faults
+    assert (empty.line, number.line) == (
+        (1, 1) if indent is None else (places['"id": "3",'] - 1, places["5"])
+    )
+    assert "element 4" in empty.what
+    assert "element 5" in number.what
+
+
 def test_a_broken_line_among_messages():
     reading = read_recorded(lines(TALK[0], b'{"role": "user", "cont\n', TALK[1]))
     assert [fault.line for fault in reading.faults] == [2]

@@ -19,6 +19,17 @@ OPTIONS = (
             "The lamps are here. Shall I move the lamps to shelf 7?",
             "Shall I move the lamps to shelf 7?",
         ),
+        (
+            "no, put it back",
+            "<ask_followup_question>\nThe page size is 14 now. Should I update the test?\n</ask_followup_question>",
+            "Should I update the test?",
+        ),
+        (
+            "that was the idea, yes",
+            "Currently there is one. Would you like a dot for each of the two sessions that share the checkpoint?",
+            "Would you like a dot for each of the two sessions that share the checkpoint?",
+        ),
+        ("das war die Idee, ja", "Soll ich die Lampen umräumen?", "Soll ich die Lampen umräumen?"),
         ("Yeah, do that.", "Shelf 7 is free. Shall I use it?", "Shelf 7 is free. Shall I use it?"),
         (
             "Yes, that's the lamp.",
@@ -26,6 +37,19 @@ OPTIONS = (
             "Order W1 holds a lamp. To confirm, is this the lamp that you want to send back because it flickers at night?",
         ),
         ("ok, do 2", OPTIONS, "**sell** the lamps — Which one shall it be?"),
+        (
+            "2",
+            "**Option 1: Return errors**\nSkip them.\n**Option 2: Typed structs**\nValidate once.\n\nWhich one?",
+            "Typed structs — Which one?",
+        ),
+        ("let's try 2", OPTIONS, "**sell** the lamps — Which one shall it be?"),
+        ("take the second", OPTIONS, "**sell** the lamps — Which one shall it be?"),
+        ("yes", OPTIONS, "Which one shall it be?"),
+        (
+            "yes",
+            "It would read:\n```\nlamp: blue\n```\nShall I write it down?",
+            "It would read: Shall I write it down?",
+        ),
         ("the third, please", OPTIONS, "stop — Which one shall it be?"),
         ("2", OPTIONS, "**sell** the lamps — Which one shall it be?"),
         (
@@ -33,6 +57,8 @@ OPTIONS = (
             "All is ready. Let me know if you want the lamps moved.",
             "Let me know if you want the lamps moved.",
         ),
+        ("fix it up", "The lamp flickers. Want me to mend the lamp?", "Want me to mend the lamp?"),
+        ("please do that now", "Want me to mend the lamp?", "Want me to mend the lamp?"),
         ("no", "Do you want a receipt by post?", "Do you want a receipt by post?"),
         ("ja, gerne", "Soll ich die Lampen umräumen?", "Soll ich die Lampen umräumen?"),
         ("好的", "要不要我把灯搬到七号架？", "要不要我把灯搬到七号架？"),
@@ -47,6 +73,7 @@ def test_it_is_the_last_question_or_the_option_that_was_picked(answer, said, off
     [
         ("Find the order of last week that holds a blue lamp.", "Shall I move the lamps?"),
         ("yes", "The lamps are on shelf 7."),
+        ("Put it on shelf 7 with the blue lamps and then call the customer.", "Want me to mend the lamp?"),
         ("yes", ""),
         ("Notes on the parser, please.", "Which file do you mean?"),
     ],

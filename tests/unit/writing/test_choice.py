@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from penstock.conversation.dialects import DIALECTS
 from penstock.measure.tokens import tokenizer_for
 from penstock.redaction import Redactor
-from penstock.writing.choice import ExcerptChoice
+from penstock.writing import compiled, reading
+from penstock.writing.choice import ExcerptChoice, _Counted
+from penstock.writing.compiled import HAS_CORE
 from penstock.writing.importance import Live, score_values
 from penstock.writing.notebook import Notebook
 
@@ -35,6 +37,11 @@ def session(kind):
 
 def header(source):
     return f"[m{source} user]"
+
+
+def price(header):
+    """What `ExcerptChoice` asks for: the tokens of these headers, each with its line break."""
+    return lambda sources: [TOKENIZER.count(header(source)) + 1 for source in sources]
 
 
 def all_of(index):
@@ -62,7 +69,7 @@ def covered_weight(index, weights, numbers):
 @settings(max_examples=12, deadline=None, derandomize=True, database=None)
 def test_the_choice_never_exceeds_its_budget(kind, budget):
     index, weights = session(kind)
-    choice = ExcerptChoice(index, weights, TOKENIZER, header)
+    choice = ExcerptChoice(index, weights, TOKENIZER, price(header))
     choice.fill(all_of(index), budget)
     assert choice.tokens == cost(index, choice.order) <= budget
     assert len(choice.order) == len(set(choice.order)) == len(choice.chosen)
@@ -72,7 +79,7 @@ def test_the_choice_never_exceeds_its_budget(kind, budget):
 @pytest.mark.parametrize("kind", ["coding", "service"])
 def test_it_covers_more_weight_than_the_newest_excerpts_would(kind, budget):
     index, weights = session(kind)
-    choice = ExcerptChoice(index, weights, TOKENIZER, header)
+    choice = ExcerptChoice(index, weights, TOKENIZER, price(header))
     choice.fill(all_of(index), budget)
     newest = []
     for number in range(len(index.lengths) - 1, -1, -1):
@@ -135,6 +142,27 @@ def test_a_path_covers_its_folder_and_its_end():
     assert choice.order == [0]
 
 
+def counted_parts(transcript):
+    index = transcript.index
+    numbers = np.arange(len(index.lengths), dtype=np.int32)
+    ends = _Counted.of(index).count(numbers, index, TOKENIZER).ends
+    return (np.diff(ends, prepend=0) - np.diff(index.starts)).tolist()
+
+
+def test_parts_of_paths_count_where_this_conversation_names_them():
+    """Another one, read before with the same notebook, names nothing here."""
+
+    def open_list(*texts):
+        return book.open([{"role": "user", "content": text} for text in texts], DIALECTS["chat"]).transcript
+
+    book = Notebook(TOKENIZER, Redactor())
+    open_list("See src/app_1 and handler_7, please.")
+    assert counted_parts(open_list("Look at src/app_1/handler_7.py.")) == [0]
+    assert counted_parts(open_list("Look at src/app_1/handler_7.py.", "Go on.")) == [0, 0]
+    named = open_list("Look at src/app_1/handler_7.py.", "Go on.", "What are handler_7 and src/app_1?")
+    assert counted_parts(named) == [2, 0, 0]
+
+
 def test_what_the_request_says_word_for_word_is_not_quoted():
     index = opened("the parser reads\nport_5433 in there", "the worker writes port_5433 over there").index
     choice = ExcerptChoice(index, np.ones(len(index.in_sources), np.float32), TOKENIZER)
@@ -174,10 +202,10 @@ def test_the_last_choice_can_be_given_up_again():
 
 def test_taking_keeps_the_order_and_the_budget():
     index, weights = session("coding")
-    choice = ExcerptChoice(index, weights, TOKENIZER, header)
+    choice = ExcerptChoice(index, weights, TOKENIZER, price(header))
     choice.take([5, 3, 4], 10_000)
     assert choice.order == [5, 3, 4]
-    small = ExcerptChoice(index, weights, TOKENIZER, header)
+    small = ExcerptChoice(index, weights, TOKENIZER, price(header))
     small.take(range(100), 60)
     assert small.tokens <= 60
 
@@ -223,7 +251,7 @@ def test_an_excerpt_pays_for_the_whole_line_above_it():
     index = transcript.index
     weights = np.full(len(index.in_sources), 0.5, np.float32)
     heads = ["[m1 a tool whose name is rather long call]", "[m2]"]
-    choice = ExcerptChoice(index, weights, TOKENIZER, heads.__getitem__)
+    choice = ExcerptChoice(index, weights, TOKENIZER, price(heads.__getitem__))
     choice.fill(all_of(index), 200)
     half = [TOKENIZER.count(index.excerpt(n)) + TOKENIZER.count(heads[n]) / 2 for n in (0, 1)]
     assert half[0] < half[1]  # with half of its header the first would come first
@@ -237,6 +265,28 @@ def test_what_an_excerpt_is_worth_by_itself_decides_between_two_that_say_the_sam
     for spoken in (0, 1):
         worth = np.zeros(len(index.lengths), np.float32)
         worth[spoken] = 0.02
-        choice = ExcerptChoice(index, weights, TOKENIZER, header)
+        choice = ExcerptChoice(index, weights, TOKENIZER, price(header))
         choice.fill(all_of(index), cost(index, [spoken]) + 6, worth)
         assert choice.order == [spoken]
+
+
+@pytest.mark.parametrize("with_core", [HAS_CORE, False])
+def test_what_excerpts_could_add_is_the_same_to_the_last_bit_however_many_are_looked_at_together(
+    with_core, monkeypatch
+):
+    monkeypatch.setattr(compiled, "HAS_CORE", with_core)
+    index, weights = session("coding")
+    choice = ExcerptChoice(index, weights, TOKENIZER)
+    choice.cover(np.arange(0, len(weights), 3, dtype=np.int32), bare=True)
+    every = np.arange(len(index.lengths), dtype=np.int32)
+    found = [choice._most_gain(every).tobytes()]
+    for rows in (1 << 30, 1_000, 50, 1):
+        monkeypatch.setattr(reading, "_ROWS_AT_ONCE", rows)
+        found.append(choice._most_gain(np.ones(len(every), np.bool_)).tobytes())
+    assert found == 5 * found[:1]
+    some = every[::3].copy()
+    flags = np.zeros(len(every), np.bool_)
+    flags[some] = True
+    of_all = np.frombuffer(found[0], np.float32)
+    assert choice._most_gain(some).tolist() == of_all[some].tolist()
+    assert choice._most_gain(flags).tolist() == np.where(flags, of_all, 0).tolist()

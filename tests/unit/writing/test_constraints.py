@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.strategies.conversations import texts
 
 from penstock.writing import constraints
-from penstock.writing.constraints import find_constraints, is_constraint
+from penstock.writing.constraints import find_constraints, is_constraint, sentences
 
 STANDING = [
     # Bans and commands by adverb.
@@ -81,6 +81,9 @@ STANDING = [
     "Vous devez répondre en français.",
     "Nunca borres los datos.",
     "No toques la rama principal.",
+    "Y por favor no me llame por teléfono, solo correo.",
+    "Espere, no lo cancele.",
+    "母は膝が悪いので階段の多い場所は避けてください。",
     "Usa siempre el entorno de pruebas.",
     "Debes pedir permiso antes de borrar.",
     "Não altere o arquivo de produção.",
@@ -102,6 +105,36 @@ STANDING = [
     "Asla üretim veritabanını değiştirme.",
     "Jangan ubah skema basis data.",
     "Đừng sửa tệp cấu hình.",
+    "另外爸爸对花生过敏，推荐餐厅的时候注意。",
+    "提交之前先跑测试。",
+    "记得每次都用中文回答。",
+    "لكن لا تلغوا باقي الطلب.",
+    "ولا تتصلوا بي هاتفيا، فقط بالبريد.",
+    "من فضلك لا ترسل أي شيء قبل أن أوافق.",
+    "رجاءً استخدم العربية فقط.",
+    "敬語で答えてください。",
+    "Цены указывай без НДС.",
+    "Onayım olmadan hiçbir şey gönderme.",
+    "हमेशा हिंदी में जवाब देना।",
+    "ואל תתקשרו אליי, רק מייל.",
+    "به پوشه migrations دست نزن.",
+    "همیشه به فارسی جواب بده.",
+    "E non chiamatemi, solo email.",
+    "Maar annuleer de rest van de bestelling niet.",
+    "Svara alltid på svenska.",
+    "Men avboka inte resten.",
+    "Nhưng đừng hủy phần còn lại.",
+    "Tapi jangan batalkan sisanya.",
+    "อย่าแตะโฟลเดอร์ migrations",
+    "ห้ามส่งอีเมลโดยไม่ถาม",
+    "Μην αγγίζεις τον φάκελο migrations.",
+    "Πάντα απάντα στα ελληνικά.",
+    "Ne nyúlj a migrations mappához.",
+    "Mindig magyarul válaszolj.",
+    "Älä koske migrations-kansioon.",
+    "Vastaa aina suomeksi.",
+    "Nu atinge folderul migrations.",
+    "Răspunde mereu în română.",
     "لا تغير قاعدة البيانات.",
     "不要修改生产配置。",
     "必须先运行测试。",
@@ -116,6 +149,26 @@ STANDING = [
 ]
 
 NOT_STANDING = [
+    "谢谢你的注意。",
+    "我注意到一个错误。",
+    "他前先生打过电话。",
+    "لا توجد مشكلة.",
+    "طلبي لم يصل بعد.",
+    "لا تعمل الصفحة.",
+    "نمی‌دانم.",
+    "شماره سفارش ندارم.",
+    "ไม่มีหมายเลข",
+    "อย่างนี้ก็ได้",
+    "Δεν έχω τον αριθμό.",
+    "Μην ανησυχείς.",
+    "En tiedä.",
+    "Nem tudom.",
+    "Nincs meg a szám.",
+    "Nu știu.",
+    "Nu funcționează.",
+    "Jag vet inte.",
+    "Non lo so.",
+    "Dan heeft gebeld.",
     # Statements of the speaker.
     "I don't have the order number handy.",
     "I can't log in.",
@@ -330,6 +383,16 @@ def test_no_form_of_an_instruction_is_made_of_short_words_alone(clause: str):
         assert constraints._compile(form).match(clause) is None
     assert constraints._OBLIGATION.search(clause) is None
     assert constraints._ANYWHERE.search(clause) is None
+
+
+def test_a_mark_within_code_ends_no_sentence():
+    text = "It did not skip the `# service=...` line. Is it `a?` or `b`? Run `make all.` Then stop."
+    assert sentences(text) == [
+        "It did not skip the `# service=...` line.",
+        "Is it `a?` or `b`?",
+        "Run `make all.",
+        "Then stop.",
+    ]
 
 
 def test_a_sentence_that_is_said_again_is_found_again():

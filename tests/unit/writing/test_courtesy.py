@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.writing.courtesy import is_courtesy
+from penstock.writing.courtesy import is_courtesy, is_praise
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,15 @@ def test_a_courtesy_says_nothing(text):
 )
 def test_anything_that_names_something_is_none(text):
     assert not is_courtesy(text)
+
+
+@pytest.mark.parametrize("text", ["Good.", "Great!", "Well done.", "Very good work!"])
+def test_praise_says_nothing_more(text):
+    assert is_praise(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["No.", "Yes.", "OK.", "It is done.", "Good, but slow.", "Work on it.", "Done.", ""]
+)
+def test_what_says_more_is_no_praise(text):
+    assert not is_praise(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -74,6 +75,16 @@ class TestLayOut:
     def test_printed_line_numbers_are_left_out(self, mark):
         text = "\n".join(f"{n:>6}{mark}def step_{n}(): pass" for n in range(1, 4))
         assert lay_out(text).text == "def step_1(): pass\ndef step_2(): pass\ndef step_3(): pass"
+
+    @settings(max_examples=500)
+    @given(st.text(st.sampled_from("\n\n \t|5→a\x85\x1c"), max_size=16))
+    def test_line_numbers_are_told_as_by_a_look_at_each_character(self, text):
+        number = r"(?:(?:\A|(?<=\S\n))\s*+|^[^\S\n]*+)\d{1,6}(?:→|\t|\|)\s?"
+        assert lay_out(text).text == re.sub(number, "", text, flags=re.MULTILINE)
+
+    def test_a_text_without_line_numbers_stays_the_same_object(self):
+        text = "a table 5|6 inside a line"
+        assert lay_out(text).text is text
 
     def test_numbers_that_are_content_stay(self):
         assert lay_out("4711 is the port\n4712 | is not").text.startswith("4711 is the port")

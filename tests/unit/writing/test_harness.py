@@ -21,6 +21,11 @@ def words(text):
         "# AGENTS.md instructions for /a\n\n<INSTRUCTIONS>\n1. Always run make check.\n</INSTRUCTIONS>",
         "<user_instructions>\nAlways run make check.\n</user_instructions>",
         "<always_applied_workspace_rules>\n* Always run make check.\n</always_applied_workspace_rules>",
+        (
+            '<rules>\n<always_applied_workspace_rules description="Rules that must always be followed.">\n'
+            '<always_applied_workspace_rule name="/a/AGENTS.md">Always run make check.</always_applied_workspace_rule>\n'
+            "</always_applied_workspace_rules>\n</rules>"
+        ),
     ],
 )
 def test_rules_are_found_in_the_forms_of_clients(text):
@@ -50,6 +55,16 @@ SUMMARY = (
 )
 def test_what_a_summary_says_is_next(summary, steps):
     assert find_next_steps(summary) == steps
+
+
+def test_a_line_that_only_announces_rules_is_none():
+    text = "<user_instructions>\nYou must follow these steps:\nAlways run make check.\n</user_instructions>"
+    assert house_rules_in(part_voices(text)[0]) == ("Always run make check.",)
+
+
+def test_a_tag_that_a_rule_speaks_of_stays():
+    text = "<user_instructions>\n- never use a <b> tag, close it with </b>\n</user_instructions>"
+    assert house_rules_in(part_voices(text)[0]) == ("never use a <b> tag, close it with </b>",)
 
 
 def test_what_a_client_says_of_itself_is_no_rule():

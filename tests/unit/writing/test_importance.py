@@ -7,6 +7,7 @@ import json
 import math
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from penstock.conversation.dialects import DIALECTS
 from penstock.conversation.speakers import last_request
 from penstock.measure.tokens import tokenizer_for
 from penstock.redaction import Redactor
-from penstock.writing import importance
+from penstock.writing import importance, reading, vocabulary
 from penstock.writing.importance import (
     FEATURES,
     LOGIT,
@@ -149,12 +150,38 @@ def test_of_many_values_the_trees_look_at_the_likeliest_and_say_the_same_of_them
     assert some[~likely].max() <= whole[likely].max()
 
 
+def test_values_of_other_conversations_take_no_place_among_the_likeliest():
+    learned = LearnedImportance(WeightsByContent.read(SHIPPED.read_bytes()).text, most_weighed=300)
+    book = Notebook(TOKENIZER, Redactor())
+    book.open(service_session(6_000, seed=3), DIALECTS["chat"])
+    wires = coding_session(9_000, seed=3)
+    told = []
+    for transcript in (book.open(wires, DIALECTS["chat"]).transcript, opened(wires)):
+        weights, index = scored(transcript, learned), transcript.index
+        assert np.count_nonzero(index.in_sources) > 600
+        told.append([sorted(weights[index.ids[a:z]]) for a, z in pairwise(index.starts.tolist())])
+    assert told[0] == told[1]
+
+
 def test_features_of_some_values_are_those_that_they_have_among_all():
     transcript = session("coding")
     live = live_of(transcript, last_request(transcript.messages), "")
     some = np.arange(5, len(transcript.index.in_sources), 7)
     args = (transcript.index, live, transcript.tokens_after())
     assert value_features(*args, some).tolist() == value_features(*args)[:, some].tolist()
+
+
+@pytest.mark.parametrize("kind", ["coding", "service"])
+def test_what_is_worked_out_some_at_a_time_is_the_same(kind, monkeypatch):
+    transcript = session(kind)
+    live = live_of(transcript, last_request(transcript.messages), "")
+    args = (transcript.index, live, transcript.tokens_after())
+    whole = (value_features(*args).tobytes(), score_values(*args).tobytes())
+    monkeypatch.setattr(reading, "_ROWS_AT_ONCE", 40)
+    monkeypatch.setattr(vocabulary, "_AT_ONCE", 17)
+    monkeypatch.setattr(importance, "_AT_ONCE", 13)
+    monkeypatch.setattr(importance, "_ANSWERED_AT_ONCE", 11)
+    assert (value_features(*args).tobytes(), score_values(*args).tobytes()) == whole
 
 
 def test_weights_of_unknown_features_are_refused():

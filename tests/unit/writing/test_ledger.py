@@ -238,6 +238,104 @@ class TestActions:
         found = ledger(call("c1", "terminal", command="x" * 100 + f" --header {token} " + "y" * 100))
         assert "ghp" not in texts(found.actions)[0]
 
+    def test_of_runs_of_one_check_a_failure_and_what_it_overtook_do_not_stand_beside_the_newest(self):
+        passed, failed = "2 passed", "FAILED test_shelf.py::test_order"
+        runs = [("pytest -x | head", failed), ("pytest tests/shelf", passed), ("pytest -q", passed)]
+        messages = [
+            message
+            for number, (command, output) in enumerate(runs)
+            for message in (call(f"c{number}", "terminal", command=command), result(f"c{number}", output))
+        ]
+        assert texts(ledger(*messages).actions) == ["ran pytest tests/shelf → done", "ran pytest -q → done"]
+        both = [call("c5", "terminal", command="ruff format . && pytest"), result("c5", failed)]
+        rest = [call("c6", "terminal", command="pytest"), result("c6", passed)]
+        assert texts(ledger(*both, *rest).actions) == ["ran pytest → done"]
+        again = [call("c9", "terminal", command="pytest --lf"), result("c9", failed)]
+        assert texts(ledger(*messages, *again).actions) == [
+            "ran pytest --lf → FAILED test_shelf.py::test_order"
+        ]
+
+
+class TestRefusals:
+    """A person may refuse a call: nothing was done, and what they say with it is their word, not the tool's."""
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            "The user doesn't want to proceed with this tool use. The tool use was rejected.",
+            "The user denied this operation.",
+            "[Operation Cancelled] Reason: User denied execution.",
+            "Error: command rejected by the user",
+            "Permission for this action was denied by the classifier. Reason: it posts to others.",
+        ],
+    )
+    def test_a_refused_call_is_not_done(self, answer):
+        found = ledger(
+            call("c1", "terminal", command="git push"),
+            result("c1", answer),
+            call("c2", "edit_file", path="shelf.py", old="a", new="b"),
+            result("c2", answer),
+        )
+        assert found.actions == ()
+        assert found.files == ()
+        assert all(" refused" in text or text.endswith("refused") for text in texts(found.open_errors))
+
+    @pytest.mark.parametrize(
+        "output",
+        [
+            "bash: ./run.sh: Permission denied",
+            "3 requests rejected",
+            "The user table denied a NULL",
+            "user: ann",
+        ],
+    )
+    def test_other_output_refuses_nothing(self, output):
+        found = ledger(call("c1", "terminal", command="./run.sh"), result("c1", output))
+        assert "refused" not in texts(found.actions)[0]
+
+    def test_what_a_person_says_with_it_is_told_and_its_rules_are_constraints(self):
+        answer = (
+            "The user doesn't want to proceed with this tool use. To tell you how to proceed, the user said:\n"
+            "Never commit on main. Take a branch."
+        )
+        found = ledger(call("c1", "terminal", command="git commit -m x"), result("c1", answer))
+        assert texts(found.open_errors) == [
+            "git commit -m x: refused by the user: Never commit on main. Take a branch."
+        ]
+        assert texts(found.constraints) == ["Never commit on main."]
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            "<tool_use_error>Sibling tool call errored</tool_use_error>",
+            "<tool_use_error>Cancelled: parallel tool call Bash(pytest) errored</tool_use_error>",
+        ],
+    )
+    def test_a_call_that_never_ran_neither_failed_nor_was_done(self, answer):
+        found = ledger(
+            call("c1", "terminal", command="git push"),
+            result("c1", answer),
+            call("c2", "edit_file", path="shelf.py", old="a", new="b"),
+            result("c2", answer),
+        )
+        assert found.actions == found.files == found.open_errors == ()
+
+    def test_an_error_is_told_without_the_tags_of_the_client(self):
+        found = ledger(
+            call("c1", "edit_file", path="shelf.py"),
+            result("c1", "<tool_use_error>String to replace not found in file.\nString: x</tool_use_error>"),
+        )
+        assert texts(found.open_errors) == ["shelf.py: String to replace not found in file."]
+
+    def test_a_file_that_could_not_be_read_or_edited_was_not(self):
+        found = ledger(
+            call("c1", "read_file", path="a.py"),
+            result("c1", "Error: no such file"),
+            call("c2", "edit_file", path="b.py"),
+            result("c2", "no match", is_error=True),
+        )
+        assert found.files == ()
+
 
 class TestErrors:
     FAILED = "Traceback\nValueError: no owner\nexit code 1"
@@ -299,6 +397,7 @@ class TestDecisionsAndQuestions:
             "This is the root cause fix.",
             "I’m rerunning the full suite once before touching code, because this looks like order sensitivity.",
             "If you want, I can next lay out the packages instead of letting them grow.",
+            'Continuing the search for lamps that are sold as "new" instead of as "used".',
             "Let me check the other handlers because they share the same code path.",
         ],
     )
@@ -323,6 +422,19 @@ class TestDecisionsAndQuestions:
         assert ledger(assistant(f"Two ways:\n{options}\n\nWhich do you prefer?")).decisions == ()
         assert len(ledger(assistant(f"It was done in two steps:\n{options}")).decisions) == 1
 
+    @pytest.mark.parametrize(
+        "sentence",
+        [
+            "The problem might be that the cache is read before it is filled.",
+            "This is likely because the branch was renamed in between.",
+            "The approach would be to keep the shelf instead of the box.",
+            "Going with that approach.",
+            "I'll choose this one.",
+        ],
+    )
+    def test_a_guess_is_no_decision_and_neither_is_a_choice_that_does_not_say_what(self, sentence):
+        assert ledger(assistant(f"All right. {sentence} So far.")).decisions == ()
+
     def test_a_choice_may_be_short(self):
         found = ledger(assistant("I pick marble-curlew."), assistant("We settled on blue."))
         assert [(fact.text, fact.label) for fact in found.decisions] == [
@@ -342,3 +454,8 @@ class TestDecisionsAndQuestions:
 
 def test_sentences_end_in_every_script():
     assert sentences("One. Two! Three?\nFour。五！六") == ["One.", "Two!", "Three?", "Four。", "五！", "六"]
+
+
+def test_of_a_long_text_no_sentence_is_cut():
+    said = [f"Box {number} stands on the shelf at the left." for number in range(200)]
+    assert set(sentences(" ".join(said))) < set(said)

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import json
 
-from penstock.conversation.message import Message, Role, ToolCall, ToolResult
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.conversation.message import Message, Role, Text, ToolCall, ToolResult
 from penstock.redaction import Redactor
-from penstock.writing.reading import Reader
+from penstock.writing import reading
+from penstock.writing.reading import Reader, split_runs
 
 
 def read(*parts, role):
@@ -36,7 +42,7 @@ def read_call(**arguments):
         [Message(Role.ASSISTANT, (ToolCall("c1", "tool", json.dumps(arguments)),))]
     )
     (source,) = reading.sources
-    return [source.excerpt(place) for place in range(source.end_excerpt - source.first_excerpt)]
+    return source.excerpts
 
 
 def test_a_command_is_read_as_it_was_written_and_keeps_its_options():
@@ -64,3 +70,23 @@ def test_a_secret_in_a_command_is_not_read():
     )
     assert token not in read
     assert "curl" in read
+
+
+@given(st.lists(st.integers(0, 9), max_size=30), st.integers(1, 40))
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+def test_runs_are_looked_at_some_at_a_time_each_of_them_once(sizes, rows):
+    edges = np.append(0, np.cumsum(np.array(sizes, np.int32), dtype=np.int32)).astype(np.int32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "_ROWS_AT_ONCE", rows)
+        stretches = list(split_runs(edges))
+    assert [run for first, after in stretches for run in range(first, after)] == list(range(len(sizes)))
+    for first, after in stretches:
+        assert after == first + 1 or sum(sizes[first:after]) <= rows
+
+
+@given(st.lists(st.text("aΣσ'Aİıſ. \u0345é→", min_size=1, max_size=9), min_size=1, max_size=5))
+def test_a_source_in_lower_case_is_its_text_in_lower_case(lines):
+    text = "\n".join(f"word {line} word" for line in lines)
+    (read,) = Reader(Redactor()).read([Message(Role.USER, (Text(text),))])
+    for source in read.sources:
+        assert source.lowered == source.text.lower()

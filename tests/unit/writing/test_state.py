@@ -240,6 +240,15 @@ class TestTodoLists:
         done = {"todos": [{"content": "Read", "status": "completed"}]}
         assert entries_of(state_of(Message(Role.ASSISTANT, (a_call("c1", "todo", done),))), range(9)) == []
 
+    def test_a_plan_of_which_every_file_was_edited_is_not_left(self):
+        plan = agent(
+            "My plan:\n1. Extend lexer.py\n2. Extend dates.py", a_call("c1", "read_file", {"path": "x.py"})
+        )
+        first = [plan, result("c1", "x"), call("c2", "edit_file", path="src/lexer.py"), result("c2", "done")]
+        assert len(told(state_of(user("Fix it"), *first), LEFT)) == 2
+        second = [call("c3", "edit_file", path="src/dates.py"), result("c3", "done")]
+        assert told(state_of(user("Fix it"), *first, *second), LEFT) == []
+
 
 class TestFailures:
     FAILED = "collected 3 items\nFAILED tests/test_dates.py::test_leap - AssertionError\nexit code 1"
@@ -323,6 +332,18 @@ class TestFailures:
         assert told(state_of(*before, run("c2", "git commit -m x"), result("c2", "ok")), BLOCKED) == []
         assert told(state_of(*before, run("c2", "make lint"), result("c2", "ok")), BLOCKED)
 
+    def test_a_script_that_passes_clears_its_variants(self):
+        failed, passed = "error: script exited with code 1", "no fixes applied"
+        both = [run("c1", "bun run lint:fix"), result("c1", failed), run("c2", "bun run lint")]
+        assert state_of(user("mend"), *both, result("c2", passed)).failing == ()
+        other = [run("c1", "bun run lint"), result("c1", failed), run("c2", "bun run lint:docs")]
+        assert len(state_of(user("mend"), *other, result("c2", passed)).failing) == 1
+
+    def test_a_refused_check_is_forgotten_with_the_request(self):
+        refused = [user("mend"), run("c1", "pytest"), result("c1", "The user rejected this command.")]
+        assert [fact.text for fact in state_of(*refused).failing] == ["pytest: refused by the user"]
+        assert state_of(*refused, user("Write the guide first.")).failing == ()
+
     def test_tests_that_pass_show_that_it_builds(self):
         failed = [run("c1", "go build ./..."), result("c1", "a.go:3:1: undefined: agent\nexit code 1")]
         passed = [run("c2", "mise run test"), result("c2", "ok")]
@@ -335,6 +356,24 @@ class TestFailures:
         well = [one for n in range(1, 9) for one in (run(f"c{n}", f"tool{n}"), result(f"c{n}", "ok"))]
         assert told(state_of(*failed), BLOCKED)
         assert told(state_of(*failed, *well), BLOCKED) == []
+
+    @pytest.mark.parametrize(
+        "why",
+        [
+            "zsh:1: command not found: go",
+            "bash: go: command not found",
+            "/bin/sh: 1: go: not found",
+            "'go' is not recognized as an internal or external command",
+            'exec: "go": executable file not found in $PATH',
+        ],
+    )
+    def test_a_program_that_is_not_there_is_no_failed_check(self, why):
+        failed = [run("c1", "go test ./..."), result("c1", f"{why}\nExit code 127", is_error=True)]
+        others = [
+            one for n in range(8) for one in (run(f"d{n}", f"mise run step_{n}"), result(f"d{n}", "ok"))
+        ]
+        assert told(state_of(*failed), BLOCKED)
+        assert told(state_of(*failed, *others), BLOCKED) == []
 
 
 class TestEdits:
@@ -351,6 +390,19 @@ class TestEdits:
         )
         assert told(state, DOING) == ["edited and not tested since: b.py, src/c.py"]
 
+    def test_an_edit_that_still_stands_in_the_view_does_not_hide_the_earlier_ones(self):
+        state = state_of(
+            run("c0", "ls"),
+            result("c0", "a.py"),
+            call("c1", "edit_file", path="a.py"),
+            result("c1", "done"),
+            call("c2", "write_file", path="b.py", content="x"),
+            result("c2", "done"),
+        )
+        entries = entries_of(state, {1, 2, 3, 4})
+        assert [(entry.number, entry.text) for entry in entries] == [(3, "edited and not tested since: a.py")]
+        assert entries_of(state, ()) == []
+
     @pytest.mark.parametrize(
         "check", ["pytest", "go build ./...", "make", "npm run build", "python main.py", "./run.sh"]
     )
@@ -360,6 +412,50 @@ class TestEdits:
         )
         assert told(state, DOING) == []
         assert state.checked
+
+    def test_a_commit_at_the_end_of_a_long_command_lands_them(self):
+        files = " ".join(f"assets/picture-{number}.png" for number in range(12))
+        state = state_of(
+            user("add the pictures"),
+            call("c1", "edit_file", path="README.md"),
+            result("c1", "ok"),
+            run("c2", f"git add README.md {files} && git commit --amend -m pictures"),
+            result("c2", "1 file changed"),
+        )
+        assert state.untested == ()
+
+    def test_a_check_that_was_refused_tests_nothing(self):
+        state = state_of(
+            user("mend it"),
+            call("c1", "edit_file", path="shelf.py"),
+            result("c1", "ok"),
+            run("c2", "pytest"),
+            result("c2", "The user rejected this command."),
+        )
+        assert [fact.text for fact in state.untested] == ["shelf.py"]
+
+    def test_what_was_edited_for_requests_long_answered_is_not_in_progress(self):
+        messages = [run("c0", "ls"), result("c0", "")]
+        for number in range(4):
+            messages += [
+                user(f"Mend part {number} of the shelf, please, and say what you did."),
+                call(f"c{number + 1}", "edit_file", path=f"part_{number}.py"),
+                result(f"c{number + 1}", "ok"),
+                agent(f"Part {number} is mended now."),
+            ]
+        messages += [user("And the box?"), agent("The box is next to it."), user("Paint the box, too.")]
+        assert [fact.text for fact in state_of(*messages).untested] == ["part_3.py"]
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "tmp=$(mktemp -d); cd $tmp; cat > lamp.py <<'EOF'\nprint(1)\nEOF",
+            "cd /tmp/try && echo 'lamp' > lamp.py",
+        ],
+    )
+    def test_a_trial_in_a_folder_for_trials_edits_nothing(self, command):
+        state = state_of(user("mend it"), run("c1", command), result("c1", "ok"))
+        assert state.untested == ()
 
     def test_patches_name_their_files(self):
         patch = "*** Begin Patch\n*** Update File: src/a.py\n@@\n*** Add File: src/b.py\n*** End Patch"
@@ -481,6 +577,79 @@ class TestTalk:
         assert state.doing is not None
         assert state_of(user("Hi"), agent("I'm not sure about it.", a_call("c1", "ls", {}))).doing is None
 
+    def test_a_file_whose_name_ends_like_a_vague_word_is_named(self):
+        state = state_of(
+            user("Fix it"),
+            agent("Let me check the parser.", a_call("c1", "read_file", {"path": "a.go"})),
+            result("c1", "x"),
+            agent(
+                "Now let me check and fix line 419 in rewind.go:", a_call("c2", "read_file", {"path": "b.go"})
+            ),
+        )
+        assert told(state, DOING) == ["Now let me check and fix line 419 in rewind.go:"]
+
+    @pytest.mark.parametrize(
+        "words", ["Let me make these changes:", "Now I'll fix it.", "Let me apply the fix:"]
+    )
+    def test_who_begins_to_change_things_no_longer_looks(self, words):
+        state = state_of(
+            user("Fix it"),
+            agent("Let me check what would be needed.", a_call("c1", "read_file", {"path": "a.py"})),
+            result("c1", "x"),
+            agent(words, a_call("c2", "read_file", {"path": "b.py"})),
+        )
+        assert state.doing is None
+
+    def test_a_vague_look_leaves_what_is_being_done(self):
+        state = state_of(
+            user("Fix it"),
+            agent("Let me fix the linter errors in the lexer.", a_call("c1", "edit_file", {"path": "a.py"})),
+            result("c1", "done"),
+            agent("Let me check.", a_call("c2", "read_file", {"path": "a.py"})),
+        )
+        assert told(state, DOING) == ["Let me fix the linter errors in the lexer."]
+
+    def test_a_look_is_past_when_something_is_edited(self):
+        state = state_of(
+            user("Fix it"),
+            agent("First, let me read how the lexer ends.", a_call("c1", "read_file", {"path": "a.py"})),
+            result("c1", "x"),
+            call("c2", "edit_file", path="a.py", old="1", new="2"),
+            result("c2", "done"),
+        )
+        assert state.doing is None
+
+    def test_an_imperative_before_a_call_is_an_announcement(self):
+        state = state_of(
+            user("Fix it"),
+            agent(
+                "The types are in place. Now update the caller in `handlers.py`:",
+                a_call("c1", "edit_file", {"path": "b.py"}),
+            ),
+            result("c1", "done"),
+        )
+        assert told(state, DOING) == ["Now update the caller in `handlers.py`:"]
+        for words in ("Now the tests pass:", "Then it fails.", "Now I see the problem:"):
+            assert state_of(user("Fix it"), agent(words, a_call("c1", "ls", {}))).doing is None
+
+    def test_what_was_refused_is_not_being_done(self):
+        state = state_of(
+            user("Fix the validator"),
+            agent("I'll also tidy up the migration.", a_call("c1", "edit_file", {"path": "m.py"})),
+            result("c1", "The user doesn't want to proceed with this tool use. The tool use was rejected."),
+        )
+        assert state.doing is None
+
+    def test_a_new_request_ends_what_was_announced_for_the_last_one(self):
+        state = state_of(
+            user("Fix the validator"),
+            agent("I'll also tidy up the migration.", a_call("c1", "read_file", {"path": "m.py"})),
+            result("c1", "x"),
+            user("Stop, leave the migrations alone! Only the validator."),
+            run("c2", "ls"),
+        )
+        assert state.doing is None
+
     def test_after_its_answer_it_does_nothing(self):
         state = state_of(
             user("Fix it"),
@@ -500,6 +669,16 @@ class TestTalk:
         assert told(state_of(*talk), PENDING) == ["promised: I'll refund it once you confirm."]
         work = [one for n in range(4) for one in (call(f"c{n}", "refund", n=n), result(f"c{n}", "ok"))]
         assert told(state_of(*talk, *work), PENDING) == []
+
+    def test_what_the_agent_leaves_open_is_not_called_a_promise(self):
+        talk = [
+            user("Refund the lamp"),
+            agent("The lamp is refunded. Still open: what to do with the second lamp of the order."),
+            user("And the shelf?"),
+        ]
+        assert told(state_of(*talk), PENDING) == [
+            "said last: Still open: what to do with the second lamp of the order."
+        ]
 
     def test_a_promise_that_its_own_text_keeps_is_none(self):
         code = "Certainly! I'll add a second chart. Here is the code:\n\n```js\nchart(2)\n```\n"
@@ -522,6 +701,11 @@ class TestTalk:
             "Voy a revisar el log.",
             "Я сейчас проверю журнал.",
             "接下来我会运行测试。",
+            "Als Nächstes ändere ich die Kodierung.",
+            "Jetzt prüfe ich die Warteschlange.",
+            "Maintenant, je corrige le tri.",
+            "A continuación reviso el log.",
+            "Ahora cambio la codificación.",
         ],
     )
     def test_announcements_in_other_languages(self, words):
@@ -544,6 +728,21 @@ class TestTalk:
             run("c2", "ls"),
         )
         assert told(state, PENDING) == ["not answered yet: Rename the parser to reader."]
+
+    def test_a_request_that_was_sent_again_is_not_pending(self):
+        asked = user("Rename the parser to reader.")
+        stopped = user("Operation stopped by hook: another session is active.")
+        assert told(state_of(asked, stopped, asked, run("c1", "ls")), PENDING) == []
+
+    def test_the_result_of_a_tool_in_a_user_message_is_no_request(self):
+        state = state_of(
+            user("Rename the parser to reader."),
+            agent("<read_file>\n<path>a.py</path>\n</read_file>"),
+            Message(
+                Role.USER, (Text("[read_file for 'a.py'] Result:"), Text("Always skip empty rows, please."))
+            ),
+        )
+        assert told(state, PENDING) == []
 
     def test_a_question_with_its_answer(self):
         state = state_of(
@@ -641,6 +840,35 @@ class TestHolding:
     )
     def test_what_is_open_stays(self, section, text):
         assert not contradicts(self.STATE, HandoffEntry(section, 1, text))
+
+    FAILING = state_of(
+        user("Fix it."), run("c1", "npm test"), result("c1", "1 failed\nexit code 1"), agent("I see.")
+    )
+
+    @pytest.mark.parametrize(
+        ("section", "number", "text"),
+        [
+            (HandoffSection.COMPLETED, 2, "Fixed the parser, all tests pass"),
+            (HandoffSection.COMPLETED, 3, "ran npm test: all 12 tests passed"),
+            (HandoffSection.STATE, 0, "The tests are passing."),
+        ],
+    )
+    def test_tests_that_fail_do_not_pass(self, section, number, text):
+        assert contradicts(self.FAILING, HandoffEntry(section, number, text))
+        assert not contradicts(self.STATE, HandoffEntry(section, number, text))
+
+    @pytest.mark.parametrize(
+        ("section", "number", "text"),
+        [
+            (HandoffSection.COMPLETED, 0, "Fixed the parser, all tests pass"),  # before they failed, perhaps
+            (HandoffSection.COMPLETED, 4, "All tests pass"),
+            (HandoffSection.STATE, 0, "3 tests pass, 1 failed"),
+            (HandoffSection.STATE, 0, "The tests do not pass."),
+            (HandoffSection.STATE, 0, "The parser passes the tokens on."),
+        ],
+    )
+    def test_what_may_have_passed_stays(self, section, number, text):
+        assert not contradicts(self.FAILING, HandoffEntry(section, number, text))
 
     def test_a_promise_is_not_taken_for_another(self):
         ours = HandoffEntry(PENDING, 6, "promised: I'll refund the lamp once you confirm.")

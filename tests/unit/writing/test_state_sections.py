@@ -261,6 +261,82 @@ def test_the_smallest_handoff_still_names_what_was_edited(tokens):
     assert edited.text.endswith("grammar.py")
 
 
+def test_a_short_handoff_names_what_fails_however_long_its_path_is():
+    path = "/home/coder/projects/warehouse/packages/interface/src/components/shelves/ShelfOverview.tsx"
+    work = [
+        {
+            "role": "user",
+            "content": "Rename the two labels of the shelf, please, and tell me when it is done.",
+        },
+        *call(
+            "e1",
+            "edit_file",
+            "<tool_use_error>String to replace not found in file.\nString: x</tool_use_error>",
+            path=path,
+        ),
+        *reading(0, 3),
+    ]
+    found = sections(compress(work, tokens=260))
+    assert found[HandoffSection.BLOCKED] == ["…/ShelfOverview.tsx: String to replace not found in file."]
+
+
+def test_what_one_message_did_stands_in_its_order():
+    calls = [
+        {
+            "id": f"c{n}",
+            "type": "function",
+            "function": {"name": "terminal", "arguments": json.dumps({"command": f"./deploy {n}"})},
+        }
+        for n in range(3)
+    ]
+    work = [
+        {"role": "user", "content": "Deploy the three shelves, please."},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        *({"role": "tool", "tool_call_id": f"c{n}", "content": f"{LONG}exit code 0"} for n in range(3)),
+        *reading(0, 40),
+    ]
+    found = sections(compress(work, tokens=2_000))
+    assert found[HandoffSection.COMPLETED] == [f"ran ./deploy {n} → exit 0" for n in range(3)]
+
+
+@pytest.mark.parametrize("tokens", [240, 260])
+def test_what_says_nothing_does_not_fill_a_small_view(tokens):
+    said = "The shelf by the door must not be painted before the floor below it is quite dry."
+    filler = [
+        one
+        for n in range(8)
+        for one in (
+            {"role": "user", "content": f"And what about the {NUMBERED[n]} one?"},
+            {
+                "role": "assistant",
+                "content": f"{said} " * 12 + "\n\nIMPORTANT TIPS:\n\n" + f"{said}\n\n" * 12,
+            },
+            {"role": "user", "content": "How long does that take?"},
+            {"role": "assistant", "content": "Thank you!"},
+        )
+    ]
+    view = compress(
+        [{"role": "user", "content": "/clear"}, *filler, {"role": "user", "content": "Go on."}], tokens=tokens
+    )
+    text = mark.find(next(m["content"] for m in view if mark.OPENING in str(m["content"]))).text
+    assert not {"Thank you!", "IMPORTANT TIPS:"} & set(text.split("\n"))
+    assert text.count(said) <= 2
+
+
+@pytest.mark.parametrize("share", [0.5, 0.7, 0.9])
+def test_a_long_text_that_was_cut_gets_what_is_left_of_the_target(share):
+    answer = " ".join(f"Shelf {n} holds the lamps of the {NUMBERED[n % 20]} delivery." for n in range(160))
+    talk = [
+        {"role": "user", "content": "Where do the lamps stand?"},
+        {"role": "assistant", "content": "In the hall. Shall I list them?"},
+        {"role": "user", "content": "do that"},
+        {"role": "assistant", "content": answer},
+    ]
+    tokens = penstock.compress(talk, target_tokens=100_000).receipt.tokens_before
+    result = penstock.compress(talk, target_tokens=int(share * tokens))
+    assert 0.93 * share * tokens <= result.receipt.tokens_after <= share * tokens
+
+
 def test_a_list_of_things_to_do_is_no_file_that_was_written():
     listed = call("t9", "TodoWrite", f"ok\n{LONG}", todos=[{"content": "Write docs", "status": "completed"}])
     found = sections(compress([*WORK, *listed, *reading(0, 30)]))
@@ -295,6 +371,21 @@ def test_a_short_yes_stands_beside_what_it_agrees_to():
     short = sections(compress(long_talk(*asked), tokens=900))
     assert HandoffSection.ACTIVE_TASK not in short
     assert any(agreed in text for text in short[HandoffSection.CONTEXT])
+
+
+@pytest.mark.parametrize("tokens", [380, 460, 540])
+def test_what_it_agrees_to_stands_where_there_is_room_for_little_else(tokens):
+    offer = "Would you like me to move all of the lamps to shelf 7, tell you the new total, and bill order #W4411 after that?"
+    asked = [
+        {"role": "assistant", "content": f"{'The lamps are heavy. ' * 60}\n\n{offer}"},
+        {
+            "role": "user",
+            "content": "Yes, please do that, but let me know what it is before you change anything.",
+        },
+        *reading(0, 8),
+    ]
+    found = sections(compress(long_talk(*asked), tokens=tokens))
+    assert any(offer in text for text in found[HandoffSection.CONTEXT])
 
 
 def test_a_number_that_was_chosen_stands_beside_its_option():
@@ -423,3 +514,111 @@ def test_room_that_no_message_fits_goes_to_plain_sentences():
     quoted = [line for line in mark.find(text).text.split("\n") if line.startswith("The ")]
     assert len(quoted) >= 10
     assert all(line in essay.split("\n") for line in quoted)
+
+
+def view_of(messages, tokens):
+    return "\n".join(str(message["content"]) for message in compress(messages, tokens))
+
+
+REFUSED = (
+    "The user doesn't want to proceed with this tool use. The tool use was rejected (if it was an edit, nothing was "
+    "written to shelf_{n}.py). To tell you how to proceed, the user said:\nPaint shelf_{n} in teal first, with brush_{n}."
+)
+
+
+def test_what_a_person_says_with_a_refusal_stands_as_their_words_without_the_client_s():
+    refused = call("c1", "terminal", REFUSED.format(n=7), command="make shelf_7")
+    messages = [{"role": "user", "content": "Build the shelves."}, *reading(0, 6), *refused, *reading(6, 30)]
+    words = "Paint shelf_7 in teal first, with brush_7."
+    assert sections(compress(messages, 500))[HandoffSection.BLOCKED] == [
+        f"make shelf_7: refused by the user: {words}"
+    ]
+    messages[-2:-2] = [{"role": "user", "content": "Now build the boxes of the customer, please."}]
+    view = view_of(messages, 700)
+    assert f"[m15 user, refusing terminal]\n{words}" in view
+    assert "nothing was written" not in view
+
+
+@pytest.mark.parametrize(
+    "words", ["sorry I messed up, can you do it again", "try again please", "fix it", "mend that too"]
+)
+def test_a_request_that_only_points_back_stands_beside_the_one_that_says_what(words):
+    asked = "Sort the lamps by colour and put the broken ones aside."
+    messages = [
+        {"role": "user", "content": "Build the shelves of the shop."},
+        *reading(0, 20),
+        {"role": "user", "content": asked},
+        *reading(20, 60),
+        {"role": "assistant", "content": "The lamps are sorted, and two of them are broken."},
+        {"role": "user", "content": words},
+        *reading(60, 61),
+    ]
+    for tokens in (500, 3_000):
+        assert asked in sections(compress(messages, tokens))[HandoffSection.ACTIVE_TASK]
+
+
+@pytest.mark.parametrize("words", ["run the tests again", "Put it on shelf 7 and write that down."])
+def test_one_that_says_what_it_wants_does_not(words):
+    messages = [
+        {"role": "user", "content": "Build the shelves of the shop."},
+        *reading(0, 20),
+        {"role": "user", "content": "Sort the lamps by colour and put the broken ones aside."},
+        *reading(20, 60),
+        {"role": "assistant", "content": "The lamps are sorted, and two of them are broken."},
+        {"role": "user", "content": words},
+        *reading(60, 61),
+    ]
+    assert sections(compress(messages, 3_000))[HandoffSection.ACTIVE_TASK] == [words]
+
+
+@pytest.mark.parametrize("tokens", [900, 1_100, 1_300])
+def test_a_sentence_that_a_shortened_text_still_shows_is_not_quoted_as_well(tokens):
+    first, last = (
+        "The lamp at the door flickers when it rains.",
+        "So the cable at the door is to be changed next.",
+    )
+    middle = [
+        f"Lamp {n} of row {n % 7} was tested with cable {n * 3} at noon by the new electrician."
+        for n in range(40)
+    ]
+    messages = [
+        {"role": "user", "content": "Find out what is wrong with the lamps."},
+        *reading(0, 12),
+        {"role": "assistant", "content": "\n".join([first, *middle, last])},
+        {"role": "user", "content": "<environment_context>\n  <shell>zsh</shell>\n</environment_context>"},
+    ]
+    view = view_of(messages, tokens)
+    assert "all of it" in view
+    assert view.count(first) == view.count(last) == 1
+
+
+@pytest.mark.parametrize("tokens", [1_000, 1_600])
+def test_what_it_does_now_is_not_told_again_as_a_decision(tokens):
+    doing = "I'll pick the teal paint for the boards at the back of the shelf."
+    messages = [
+        {"role": "user", "content": "Build the shelves."},
+        *reading(0, 20),
+        {"role": "assistant", "content": f"The red one is gone.\n{doing}"},
+        *reading(20, 60),
+    ]
+    found = sections(compress(messages, tokens))
+    assert found[HandoffSection.IN_PROGRESS] == [doing]
+    assert doing not in found.get(HandoffSection.DECISIONS, ())
+
+
+def test_of_many_files_those_that_the_request_names_are_listed_first():
+    talk = [
+        {"role": "user", "content": "Get to know the code."},
+        *reading(0, 30),
+        {"role": "assistant", "content": "I have read all of it."},
+        {"role": "user", "content": "Now rename the value in f3.py, please."},
+    ]
+    result = penstock.compress(talk, target_tokens=1_500)
+    listed = [
+        entry.text.split()[0]
+        for message in result.messages
+        for entry in parse_handoff(str(message["content"]))
+        if entry.section is HandoffSection.FILES
+    ]
+    assert "f3.py" in listed
+    assert "f26.py" in listed  # and then the newest

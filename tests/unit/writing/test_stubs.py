@@ -12,6 +12,7 @@ from penstock.writing.stubs import (
     clip,
     describe,
     exit_status,
+    find_path,
     main_argument,
     shorten,
     tool_family,
@@ -32,6 +33,19 @@ class TestKnownTools:
         read = line("read_file", {"path": "config.py"}, "x" * 3_400)
         assert read == "[read_file] config.py from line 1, 3,400 chars"
         assert "from line 40," in line("view_file", {"file_path": "a.py", "offset": 40}, "x" * 300)
+
+    @pytest.mark.parametrize(
+        "key", ["target_file", "filePath", "TargetFile", "absolute_path", "AbsolutePath", "notebook_path"]
+    )
+    def test_a_path_is_known_by_what_its_key_says_however_it_is_spelt(self, key):
+        arguments = {"explanation": "where it is read", key: "src/a.py"}
+        assert line("read_file", arguments, "x").startswith("[read_file] src/a.py from line 1")
+        assert find_path(arguments) == "src/a.py"
+
+    def test_a_command_is_known_however_its_key_is_spelt(self):
+        assert line("run_command", {"Cwd": "/srv", "CommandLine": "npm test"}, "ok").startswith(
+            "[run_command] npm test"
+        )
 
     def test_a_search_says_how_many_lines_it_found(self):
         assert line("grep", {"pattern": "retry"}, "a\nb\nc") == "[grep] retry → 3 lines"

@@ -23,17 +23,23 @@ REDACTOR = Redactor()
 GAP = "…"
 
 
-def tell(text, limit, *, about="", needed=(), is_file=False):
-    """What a teller tells for the request `about`; only values that stand in `needed` are likely needed."""
+def tell(text, limit, *, about="", needed=(), is_file=False, told_beside=frozenset()):
+    """What a teller tells for the request `about`; only values that stand in `needed` are likely needed.
+
+    Where `about` is a list, the last of it is the request, and the others are what people said before.
+    """
     book = Notebook(TOKENIZER, REDACTOR)
-    wires = [{"role": "user", "content": about}, {"role": "assistant", "content": text}]
+    said = [about] if isinstance(about, str) else about
+    wires = [{"role": "user", "content": one} for one in said]
+    wires.append({"role": "assistant", "content": text})
     transcript = book.open(wires, DIALECTS["chat"]).transcript
     wanted = set(transcript.index.vocabulary.find(list(needed)).ids.tolist())
 
     def weigh(index, _live, _after):
         return np.array([float(number in wanted) for number in range(len(index.vocabulary))], np.float32)
 
-    return Teller(transcript, 0, "", TOKENIZER, weigh).tell(text, limit, is_file=is_file)
+    teller = Teller(transcript, len(said) - 1, "", TOKENIZER, weigh)
+    return teller.tell(text, limit, is_file=is_file, told_beside=told_beside)
 
 
 def steps(word, count=60):
@@ -100,6 +106,41 @@ def test_in_a_file_the_word_error_is_a_word_as_any_other():
     text = build_log("def report_error(error):")
     assert "report_error" in tell(text, 100)
     assert "report_error" not in tell(text, 100, is_file=True)
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("I want to send back the headphones and the kettle.", "Headphones"),
+        ("Ich möchte den Kopfhörer zurückgeben.", "Kopfhörer"),
+        ("我想退掉蓝牙耳机，谢谢。", "蓝牙耳机"),
+        ("أريد إرجاع سماعات", "سماعات"),
+    ],
+)
+def test_of_data_the_row_is_told_that_alone_holds_a_word_that_a_person_used_before(said, name):
+    goods = [
+        {"name": f"{color} lamp", "item": f"L-{n}"} for n, color in enumerate(["red", "blue", "grey"] * 20)
+    ]
+    goods[40] = {"name": name, "item": "H-7"}
+    told = tell(json.dumps(goods), 60, about=[said, "Yes, show me the details, please."])
+    assert f"{name}, H-7" in told
+
+
+def test_a_word_that_many_rows_hold_singles_none_of_them_out():
+    goods = [{"name": f"lamp of kind {n}", "item": f"L-{n}"} for n in range(60)]
+    told = tell(json.dumps(goods), 60, about=["I want to send back a lamp."], needed=["L-50"])
+    assert "L-50" in told
+
+
+def test_of_a_file_what_is_needed_is_told_rather_than_imports_and_closing_braces():
+    body = [f"func StepOf{n}(order Order) error {{ return post(order, {n}) }}" for n in range(60)]
+    text = "\n".join(["package shop", "import (", '\t"context"', ")", *body, "}"])
+    needed = [f"StepOf{n}" for n in range(60)]
+    told = {*tell(text, 60, needed=needed).split("\n")}
+    told_of_file = {*tell(text, 60, needed=needed, is_file=True).split("\n")}
+    assert {"package shop", "}"} <= told
+    assert {"import (", "}"}.isdisjoint(told_of_file)
+    assert len(told_of_file.intersection(body)) > len(told.intersection(body))
 
 
 def test_of_very_many_errors_the_first_and_the_last_are_told():
@@ -236,12 +277,60 @@ def test_a_row_never_stands_without_its_head(limit):
         assert told.index(heads[0]) < told.index(rows[0])
 
 
+@pytest.mark.parametrize("limit", range(20, 60, 5))
+def test_the_head_of_a_table_never_stands_without_a_row(limit):
+    lamps = [{"id": f"A-{n}", "watts": n * 5, "colour": f"colour {n}"} for n in range(12)]
+    order = {"order": "W7", "state": "open", "lamps": lamps}
+    lines = tell(json.dumps(order), limit).split("\n")
+    heads = [place for place, line in enumerate(lines) if line.startswith("lamps (")]
+    assert all("A-" in "".join(lines[place + 1 :]) for place in heads)
+
+
 def test_of_a_long_table_the_row_that_the_request_names_is_told_with_the_head():
     rows = [{**row, "note": "plain"} for row in orders()]
     rows[23]["note"] = "refund pending since the webhook broke"
     told = tell(json.dumps(rows), 120, about="Is there a refund that the webhook left pending?")
     assert told.startswith("rows (id, total, owner name, note)")
     assert "A-23, 115, name_23, refund pending since the webhook broke" in told
+
+
+def test_what_another_result_tells_is_not_told_again():
+    box = {"street": "12 Elm Avenue, behind the old mill", "town": "Northfield", "lamps": orders(12)}
+    first = tell(json.dumps(box), 60)
+    assert "12 Elm Avenue" in first
+    beside = set(first.split("\n"))
+    assert "12 Elm Avenue" not in tell(json.dumps(box), 60, told_beside=beside)
+
+
+def test_what_a_client_writes_above_an_output_gives_way_to_the_output():
+    above = [
+        "Command: make lamps",
+        "Chunk ID: 7f3a9c",
+        "Wall time: 2.1000 seconds",
+        "Process exited with code 0",
+    ]
+    text = "\n".join([*above, "Original token count: 900", "Output:", *steps("wired")])
+    told = tell(text, 60)
+    assert told.startswith("step 0 wired")
+    assert not any(line in told for line in (*above, "Output:"))
+    assert tell("\n".join([*above, "Output:", "wired"]), 60).startswith("Command: make lamps")
+
+
+def test_that_a_process_still_runs_is_told():
+    above = [
+        "Chunk ID: 7f3a9c",
+        "Process running with session ID 4711",
+        "Original token count: 900",
+        "Output:",
+    ]
+    assert tell("\n".join([*above, *steps("wired")]), 60).startswith(
+        "Process running with session ID 4711\nstep 0"
+    )
+
+
+def test_a_text_that_only_mentions_an_output_is_told_from_its_first_line():
+    text = "\n".join(["Notes on the lamp", "it is red", "Output:", *steps("wired")])
+    assert tell(text, 60).startswith("Notes on the lamp")
 
 
 def test_what_only_looks_like_json_is_told_as_it_is():

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.writing.value_looks import Kind
 from penstock.writing.values import (
     END,
     SEPARATORS,
@@ -16,7 +17,7 @@ from penstock.writing.values import (
     tokens_of,
     values_in,
 )
-from penstock.writing.vocabulary import Kind, Vocabulary
+from penstock.writing.vocabulary import Vocabulary
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from itertools import islice, pairwise, product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.writing import vocabulary as laid_out
+from penstock.writing import compiled, vocabulary
+from penstock.writing import finder as laid_out
+from penstock.writing.finder import UNKNOWN, Interner, ValueLabel
 from penstock.writing.token_values import lay_tokens, read_tokens
+from penstock.writing.value_looks import bucket, find_words, look_at
 from penstock.writing.values import (
     NO_SUBJECT,
     plain_stem,
@@ -21,17 +24,7 @@ from penstock.writing.values import (
     values_in_token,
     values_of_each,
 )
-from penstock.writing.vocabulary import (
-    BUCKETS,
-    UNKNOWN,
-    Interner,
-    Postings,
-    ValueLabel,
-    Vocabulary,
-    bucket,
-    find_words,
-    holds_each,
-)
+from penstock.writing.vocabulary import Postings, Vocabulary, holds_each
 
 batches = st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=12), max_size=6)
 
@@ -73,6 +66,13 @@ def test_the_same_words_as_one_by_one(values):
     assert found(values) == [{bucket(word) for word in sub_words(value)} for value in values]
 
 
+def test_a_word_is_the_same_whatever_stands_beside_its_value():
+    values = ["\ua7ab_x", "order_711", "İZ9"]  # small, the first takes a byte less, the last one more
+    beside = find_words("\n".join([*values, ""]))
+    assert beside.owners.tolist() == [1, 1]
+    assert beside.buckets.tolist() == [bucket("order"), bucket("711")]
+
+
 def test_case_does_not_matter_and_capitals_stay_with_their_word():
     one, other = found(["getUserName", "user_name"])
     assert one & other == {bucket("user"), bucket("name")}
@@ -95,7 +95,7 @@ def test_no_words_at_all():
 def test_numbers_are_spread():
     numbers = {bucket(f"word{n}") for n in range(2_000)}
     assert len(numbers) > 1_980
-    assert all(0 <= number < BUCKETS for number in numbers)
+    assert all(0 <= number < 1 << 16 for number in numbers)
 
 
 def test_a_very_long_word_is_cut_and_not_refused():
@@ -118,7 +118,7 @@ def test_tokens_read_side_by_side_hold_what_each_holds_alone(tokens):
 
 
 WORDS = st.sampled_from(
-    [*laid_out._LABELS, *NO_SUBJECT, "reservationsx", "abcdefghijklmnop", "I", "d", "_", "é"]
+    [*laid_out.LABELS, *NO_SUBJECT, "reservationsx", "abcdefghijklmnop", "I", "d", "_", "é"]
 )
 CASES = st.sampled_from(
     [str, str.upper, str.title, "my_{}".format, "{}_x".format, "{}1".format, "{}Id".format]
@@ -195,18 +195,40 @@ def test_plain_words_are_counted_text_by_text_and_empty_ones_are_not_words():
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=20), max_size=8), st.sampled_from([1, 3, 10_000]))
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
-def test_owners_of_a_word_are_found_in_the_order_in_which_they_came(pieces, small_piece):
+def test_owners_of_words_and_their_sources_are_counted(pieces, small_piece):
     postings, expected, owner = Postings(), {word: [] for word in range(10)}, 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(laid_out, "_SMALL_PIECE", small_piece)
+        patch.setattr(vocabulary, "_SMALL_PIECE", small_piece)
         for words in pieces:
             owners = np.arange(owner, owner + len(words), dtype=np.int32)
             postings.add(np.array(words, np.uint16), owners)
             for word, one in zip(words, owners.tolist(), strict=True):
                 expected[word].append(one)
             owner += len(words)
-    asked = [7, 2, 9]
-    owners, places = postings.find(np.array(asked, np.uint16))
-    found = {word: owners[places == place].tolist() for place, word in enumerate(asked)}
-    assert found == {word: expected[word] for word in asked}
-    assert postings.find_owners(np.array(asked, np.uint16)).tolist() == owners.tolist()
+    times = {2: 1, 7: 3, 9: 2}
+    counts = np.zeros((2, owner), np.int32)
+    source_of = np.arange(owner, dtype=np.int32) // 3
+    for row, with_core in zip(counts, (compiled.HAS_CORE, False), strict=True):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compiled, "HAS_CORE", with_core)
+            postings.count_owners(sorted(times), [times[word] for word in sorted(times)], row)
+            many = postings.count_sources(np.array(sorted(times), np.uint16), source_of)
+            assert many.tolist() == [len({one // 3 for one in expected[word]}) for word in sorted(times)]
+    assert counts[0].tolist() == counts[1].tolist()
+    for one in range(owner):
+        assert counts[0][one] == sum(
+            times[word] for word in times for other in expected[word] if other == one
+        )
+
+
+def test_a_value_may_have_more_words_than_fit_into_the_fewest_bits():
+    words = ["".join(some) for some in islice(product("abcdefghijklmnopqrstuvwxyz", repeat=4), 70_000)]
+    sizes = [2, 254, 255, 256, 300, 70_000, 3]
+    met = Vocabulary()
+    for size in sizes:  # one by one, so that the bits grow; `find` would pass the longest over
+        met._add(look_at(["_".join(words[:size])]))
+        of = met.word_counts()
+        found = np.minimum(100, of).astype(np.int32)
+        shares = vocabulary._look_up_share(found, of).tolist()
+        assert shares == vocabulary._look_up_share(found, of.astype(np.int32)).tolist()
+    assert met.word_counts().tolist() == sizes

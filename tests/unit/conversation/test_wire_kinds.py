@@ -7,7 +7,7 @@ import typing
 import pytest
 
 from penstock.conversation.dialects import DIALECTS
-from penstock.conversation.dialects.protocol import (
+from penstock.conversation.dialects.wire_kinds import (
     ANTHROPIC_BLOCKS,
     CHAT_BLOCKS,
     RESPONSES_BLOCKS,
@@ -18,7 +18,7 @@ from penstock.conversation.dialects.protocol import (
     read_words,
 )
 from penstock.conversation.message import Message, Opaque, Role, ToolResult
-from penstock.conversation.repair import repair
+from penstock.conversation.opening import repair
 from penstock.conversation.rules import check, legal_cuts
 
 RESPONSES, ANTHROPIC = DIALECTS["responses"], DIALECTS["anthropic"]
@@ -48,7 +48,7 @@ def test_every_item_type_of_the_openai_package_is_in_the_table():
     known = types_of(responses.ResponseInputItemParam) | types_of(responses.ResponseOutputItem)
     known |= types_of(responses.ResponseItem)
     assert len(known) > 25
-    assert known - RESPONSES_ITEMS.keys() == set(), "the package knows an item type that protocol.py lacks"
+    assert known - RESPONSES_ITEMS.keys() == set(), "the package knows an item type that wire_kinds.py lacks"
 
 
 @pytest.mark.outside  # reads all of the package
@@ -67,7 +67,7 @@ def test_every_block_type_of_the_anthropic_package_is_in_the_table():
     known = types_of(types.ContentBlockParam) | types_of(beta.BetaContentBlockParam)
     known |= types_of(types.ContentBlock) | types_of(beta.BetaContentBlock)
     assert len(known) > 20
-    assert known - ANTHROPIC_BLOCKS.keys() == set(), "the package knows a block type that protocol.py lacks"
+    assert known - ANTHROPIC_BLOCKS.keys() == set(), "the package knows a block type that wire_kinds.py lacks"
 
 
 @pytest.mark.parametrize("table", [RESPONSES_ITEMS, ANTHROPIC_BLOCKS])
