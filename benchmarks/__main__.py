@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
+    WITHOUT_CORE,
     clients,
     dialogue,
     engines,
@@ -116,6 +117,11 @@ def _parser() -> argparse.ArgumentParser:
         "--write",
         action="store_true",
         help="put the tables in their places in the documents of this repository",
+    )
+    parser.add_argument(
+        WITHOUT_CORE,
+        action="store_true",
+        help="run the inner loops in Python where the compiled ones are installed",
     )
     parser.add_argument(
         "--guard",

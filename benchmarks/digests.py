@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import penstock
+from benchmarks import WITHOUT_CORE
 from benchmarks.clock import note
 
 __all__ = ["main"]
@@ -157,6 +158,7 @@ def main() -> int:
     action.add_argument("--dump", type=Path, metavar="DIR", help="write what is digested, a file a case")
     parser.add_argument("--only", default="", metavar="PREFIX", help="cases whose key begins so")
     parser.add_argument("--sample", type=int, default=1, metavar="N", help="every Nth case of these")
+    parser.add_argument(WITHOUT_CORE, action="store_true", help="with the inner loops in Python")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes (2)")
     wished = parser.parse_args()
     named = os.environ.get("PENSTOCK_CORPORA", "")

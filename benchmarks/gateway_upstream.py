@@ -9,9 +9,17 @@ import json
 
 __all__ = ["main", "run_fast"]
 
-USAGE = {"prompt_tokens": 5_000, "completion_tokens": 12, "total_tokens": 5_012}
-ANSWER = json.dumps(
-    {
+BYTES_PER_TOKEN = 5  # of the texts that are sent here
+
+
+def _usage(sent_bytes: int) -> dict[str, int]:
+    """What a provider would bill. A constant would teach the gateway that long requests are short."""
+    prompt = sent_bytes // BYTES_PER_TOKEN
+    return {"prompt_tokens": prompt, "completion_tokens": 12, "total_tokens": prompt + 12}
+
+
+def _whole(sent_bytes: int) -> bytes:
+    answer = {
         "id": "x",
         "object": "chat.completion",
         "created": 1,
@@ -19,13 +27,13 @@ ANSWER = json.dumps(
         "choices": [
             {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Noted."}}
         ],
-        "usage": USAGE,
+        "usage": _usage(sent_bytes),
     }
-).encode()
-WHOLE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
-    len(ANSWER),
-    ANSWER,
-)
+    body = json.dumps(answer).encode()
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    return head % len(body) + body
+
+
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -37,9 +45,8 @@ def _chunk(data: dict | str) -> bytes:
 EVENTS = [
     _chunk({"choices": [{"index": 0, "delta": {"content": "Noted."}}]}),
     _chunk({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
-    _chunk({"choices": [], "usage": USAGE}),
-    _chunk("[DONE]") + b"0\r\n\r\n",
 ]
+END = _chunk("[DONE]") + b"0\r\n\r\n"
 
 
 class Upstream(asyncio.Protocol):
@@ -48,6 +55,7 @@ class Upstream(asyncio.Protocol):
     def __init__(self) -> None:
         self.head = bytearray()
         self.missing = -1
+        self.length = 0
         self.wait_seconds = 0.0
         self.streams = False
         self.always_streams = False
@@ -70,7 +78,7 @@ class Upstream(asyncio.Protocol):
             )
             self.always_streams = self.head.startswith(b"POST /streamed/")
             self.head.clear()
-            self.missing = length
+            self.missing = self.length = length
             self.streams = False
             data = rest
             self.began = False
@@ -87,10 +95,10 @@ class Upstream(asyncio.Protocol):
 
     def answer(self) -> None:
         if not self.streams:
-            self.transport.write(WHOLE)
+            self.transport.write(_whole(self.length))
             return
         self.transport.write(HEAD + EVENTS[0])
-        for event in EVENTS[1:]:
+        for event in (*EVENTS[1:], _chunk({"choices": [], "usage": _usage(self.length)}), END):
             self.transport.write(event)
 
 

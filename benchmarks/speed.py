@@ -14,8 +14,10 @@ from benchmarks.clock import Times, note, timed
 from benchmarks.generate import coding_session, many_messages, window_200k
 from benchmarks.options import Options
 from benchmarks.report import Figure, Limit, Table
+from penstock.measure.tokens import expect_many_counts
 from penstock.sessions.session import Session
 from penstock.stores.store import open_store
+from penstock.writing.compiled import HAS_CORE
 
 __all__ = ["run"]
 
@@ -77,6 +79,7 @@ def run(options: Options) -> list[Table]:
 
 def warm() -> None:
     """Load the tokenizer and all modules, as in a process that has done this before."""
+    expect_many_counts()
     penstock.ContextCompressor(8_000).compress(coding_session(12_000, seed=9))
 
 
@@ -85,7 +88,7 @@ def _remark(options: Options, few: int) -> str:
         f"One process with a loaded tokenizer; {options.repeat} runs of the window and of the small conversation, "
         f"{few} of the others. Every input is parsed anew from JSON, outside the clock, except where the row says "
         f"otherwise, and `json.loads` "
-        f"is timed in between. CPU is that of all threads; nothing waits to be indexed before a session's turns. The engine is `ContextCompressor({WINDOW_TOKENS:_})`."
+        f"is timed in between. The inner loops are {'compiled' if HAS_CORE else 'in Python'}. CPU is that of all threads; nothing waits to be indexed before a session's turns. The engine is `ContextCompressor({WINDOW_TOKENS:_})`."
     )
 
 

@@ -22,7 +22,7 @@ from penstock.conversation.rules import Pairs
 from penstock.trajectories.compress import CompressedTrajectory, Compressor, TrajectoryDraft
 from penstock.trajectories.options import TrajectoryOptions
 from penstock.trajectories.rows import read_line
-from penstock.trajectories.summary import Finder, texts_of
+from penstock.trajectories.summary import LiteralFinder, texts_of
 from penstock.trajectories.turns import format_of, turn_tokens, weigh_turns
 
 __all__ = ["run"]
@@ -98,7 +98,7 @@ def _judged(
     planned = compressor.plan(before)
     if not isinstance(planned, TrajectoryDraft) or done.summary is None:
         return seen
-    finder = Finder(planned.writer.needed or ["\x00"])
+    finder = LiteralFinder(planned.writer.needed or ["\x00"])
     gone = [text for place in planned.writer.gone for text in texts_of(planned.messages[place])]
     known = {which for text in gone for which, _, _ in finder.find(text)}
     told = {which for which, _, _ in finder.find(done.summary["value"])}
