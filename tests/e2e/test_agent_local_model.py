@@ -17,16 +17,24 @@ from penstock.providers.exchange import Answered, Called, Finish
 from penstock.settings import settings_from
 from penstock.stores.store import open_store
 
-SCHEMA = {
-    "type": "object",
-    "properties": {"path": {"enum": ["."]}},
-    "required": ["path"],
-    "additionalProperties": False,
-}
+def _only(key, value):
+    """Returns the schema of an object with this one value."""
+    return {
+        "type": "object",
+        "properties": {key: {"enum": [value]}},
+        "required": [key],
+        "additionalProperties": False,
+    }
+
+
+ARGUMENTS, REPLY = _only("path", "."), _only("files", "harbour.txt")
 
 
 class Calling:
-    """The local model, which is too small to call a tool by itself: the first time it writes the arguments of a call."""
+    """The local model, which is too small to call a tool by itself: the first time it writes the arguments of a call.
+
+    Later it writes an answer of a form, too: left to itself it sometimes ends at once, with nothing said.
+    """
 
     def __init__(self, model):
         self._model = model
@@ -37,9 +45,10 @@ class Calling:
 
     async def stream(self, ask):
         self._asked += 1
-        written = {"type": "json_schema", "json_schema": {"name": "arguments", "schema": SCHEMA}}
-        extra = {"response_format": written} if self._asked == 1 else {}
-        async with aclosing(self._model.stream(msgspec.structs.replace(ask, extra=extra))) as events:
+        schema = ARGUMENTS if self._asked == 1 else REPLY
+        form = {"type": "json_schema", "json_schema": {"name": "written", "schema": schema}}
+        written = msgspec.structs.replace(ask, extra={"response_format": form})
+        async with aclosing(self._model.stream(written)) as events:
             async for event in events:
                 if self._asked > 1:
                     yield event
@@ -86,8 +95,8 @@ def test_a_real_model_goes_through_a_whole_tool_turn(local_model, tmp_path, monk
     assert ended.reason == "done", ended.what
     called = [event for event in events if isinstance(event, ToolEnded)]
     assert [event.is_error for event in called] == [False]
-    roles = [wire["role"] for wire in agent.session.view()]
-    assert roles[:3] == ["user", "assistant", "tool"]
-    assert roles[-1] == "assistant"
+    view = agent.session.view()
+    assert [wire["role"] for wire in view] == ["user", "assistant", "tool", "assistant"]
+    assert "harbour.txt" in view[-1]["content"]
     assert len(store.usage(session_id=agent.session.id)) == ended.steps
     store.close()
