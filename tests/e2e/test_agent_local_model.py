@@ -17,6 +17,7 @@ from penstock.providers.exchange import Answered, Called, Finish
 from penstock.settings import settings_from
 from penstock.stores.store import open_store
 
+
 def _only(key, value):
     """Returns the schema of an object with this one value."""
     return {
