@@ -1,6 +1,6 @@
 """`python -m benchmarks.walk`: how far a reader walks who follows one call from end to end.
 
-For one `compress`, one search in a stored session and one turn of the agent: the distinct files and functions
+For one `compress`, one stored conversation, one search in it and one turn of the agent: the distinct files and functions
 of `penstock` that run, and the most of its frames that stand on one another. Each is the first call of its
 kind in the process, so that what is made once is walked through too; the bodies of modules that it imports
 are not counted, and comprehensions and lambdas are part of the function they stand in.
@@ -25,10 +25,10 @@ TARGET_TOKENS = 6_000
 
 
 class Walk:
-    """Every function of the package that runs while this is the profiler, in any new thread too."""
+    """Every function of the package that runs while this is the profiler, in any new thread too, in the order of first calls."""
 
     def __init__(self) -> None:
-        self.functions: set[tuple[str, str]] = set()
+        self.functions: dict[tuple[str, str], None] = {}
         self.deepest: list[str] = []
 
     @property
@@ -38,7 +38,7 @@ class Walk:
     def note(self, frame: FrameType, event: str, _: object) -> None:
         if event != "call" or not _is_ours(frame):
             return
-        self.functions.add((_file(frame), frame.f_code.co_qualname))
+        self.functions.setdefault((_file(frame), frame.f_code.co_qualname))
         stack: list[str] = []
         above: FrameType | None = frame
         while above is not None:
@@ -71,7 +71,8 @@ def _messages() -> list[Any]:
     return conversation["messages"] if isinstance(conversation, dict) else conversation
 
 
-def _compress() -> Walk:
+def walk_compress() -> Walk:
+    """Walks through one `compress`."""
     messages = _messages()
     compress = penstock.compress  # imports what it needs
     walk = Walk()
@@ -79,20 +80,23 @@ def _compress() -> Walk:
     return walk
 
 
-def _search(folder: Path) -> Walk:
+def walk_session(folder: Path) -> tuple[Walk, Walk]:
+    """Walks through a stored conversation, from its messages to its compacted view, and then through a search in it."""
     from penstock.sessions.session import Session  # noqa: PLC0415 - a walk imports what it walks through
     from penstock.stores.store import open_store  # noqa: PLC0415
 
     with closing(open_store(f"sqlite:///{folder}/walk.db")) as store:
         session = Session.create(store, dialect="chat")
-        session.append(_messages())
-        session.compact(target_tokens=TARGET_TOKENS)
-        walk = Walk()
-        walk.run(lambda: session.search("port of the database"))
-    return walk
+        stored, search = Walk(), Walk()
+        stored.run(lambda: session.append(_messages()))
+        stored.run(lambda: session.compact(target_tokens=TARGET_TOKENS))
+        stored.run(session.view_bytes)
+        search.run(lambda: session.search("port of the database"))
+    return stored, search
 
 
-def _turn(folder: Path) -> Walk:
+def walk_turn(folder: Path) -> Walk:
+    """Walks through one turn of an agent that calls a tool."""
     from penstock.agent.assembly import AgentPlace, make_agent  # noqa: PLC0415
     from penstock.settings import Settings  # noqa: PLC0415
     from penstock.stores.store import open_store  # noqa: PLC0415
@@ -109,10 +113,12 @@ def _turn(folder: Path) -> Walk:
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+        compress, (stored, search) = walk_compress(), walk_session(Path(one))
         walks = {
-            "compress": _compress(),
-            "search in a stored session": _search(Path(one)),
-            "an agent's turn": _turn(Path(other)),
+            "compress": compress,
+            "a stored conversation": stored,
+            "search in a stored session": search,
+            "an agent's turn": walk_turn(Path(other)),
         }
     for name, walk in walks.items():
         print(f"{name}: {len(walk.files)} files, {len(walk.functions)} functions, {len(walk.deepest)} frames")

@@ -25,9 +25,9 @@ from penstock.conversation.rules import Alternation, ServerTools, UserOpens
 from penstock.conversation.speakers import last_request
 from penstock.conversation.view import Rewritten, as_message
 from penstock.measure.weigh import message_tokens
-from penstock.writing.courtesy import is_courtesy
 from penstock.writing.importance import answers_in_data
 from penstock.writing.reading import spoken_text
+from penstock.writing.replies import is_courtesy
 from penstock.writing.telling import Teller, share_out
 from penstock.writing.transcript import Cuts
 

@@ -43,10 +43,10 @@ from penstock.measure.wording import pluralise
 from penstock.planning.elide import Elider
 from penstock.planning.layout import Layout, LayoutMaker, PlanLimits, Rewrites, Sacrifice, Wishes
 from penstock.writing.choice import FOCUS_SHARE, begin_choice, find_topic, join_excerpts
-from penstock.writing.courtesy import is_courtesy
 from penstock.writing.extractive import ExtractiveWriter
 from penstock.writing.importance import importance_named, weigh_once
 from penstock.writing.reading import Speaker, spoken_text
+from penstock.writing.replies import is_courtesy
 from penstock.writing.transcript import MODEL, WRITTEN_BY
 from penstock.writing.writer import HandoffAims, HandoffMaterial, HandoffText, Surroundings, find_gaps
 

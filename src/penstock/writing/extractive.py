@@ -20,18 +20,17 @@ from penstock.conversation.handles import name_message
 from penstock.conversation.message import Role, Summary, Text
 from penstock.conversation.pairing import find_unanswered
 from penstock.conversation.speakers import Voice, is_bare_command, part_voices
-from penstock.writing.agreement import find_offer, only_points
 from penstock.writing.asked import find_asked
 from penstock.writing.choice import FOCUS_SHARE, begin_choice, find_topic
 from penstock.writing.compiled import find_path_parts
 from penstock.writing.constraints import find_constraints, sentences
-from penstock.writing.courtesy import is_courtesy, is_praise
 from penstock.writing.echoes import SHORTEST_TOLD, find_said_in
 from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
 from penstock.writing.harness import find_next_steps
 from penstock.writing.importance import answers_in_data
 from penstock.writing.ledger import Fact, Ledger, read_refusal
 from penstock.writing.reading import Speaker, spoken_text
+from penstock.writing.replies import find_offer, is_courtesy, is_praise, only_points
 from penstock.writing.state import GO_ON, State, adds_to, contradicts, edits_of, entries_of, is_deed, replaces
 from penstock.writing.stubs import ToolFamily, arguments_of, clip, main_argument, shows_files, tool_family
 from penstock.writing.telling import Teller, share_out

@@ -1,18 +1,21 @@
-"""Finds what a short answer of a person agrees to: "yes, do 2" says nothing without the offer that it answers.
+"""Understands short replies: what a "yes" of a person agrees to, and which sentences only keep a conversation polite.
 
     find_offer("yes", "Shelf 7 is free. Shall I use it?")  →  "Shelf 7 is free. Shall I use it?"
+    is_courtesy("Thank you for waiting.")                  →  True
 
-The offer is the last question of the agent's text before, or the last sentence that offers something; where that only
-points ("Shall I do it?"), the sentence before it as well. A number or an ordinal in the answer brings its option.
+"Yes, do 2" says nothing without the offer that it answers. The offer is the last question of the agent's text before, or the
+last sentence that offers something; where that only points ("Shall I do it?"), the sentence before it as well. A number or
+an ordinal in the answer brings its option.
 """
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from penstock.writing.constraints import sentences, without_code
 
-__all__ = ["find_offer", "only_points"]
+__all__ = ["find_offer", "is_courtesy", "is_praise", "only_points"]
 
 _LONGEST_ANSWER = 25  # words of the first sentence of an answer that may be no more than one
 _LONGEST_PICK = 8
@@ -61,8 +64,6 @@ _OPTION = re.compile(
     r"^[ \t]*+(?:[-*•][ \t]++)?(?:\*\*)?\(?(?:option )?(\d{1,2}|[A-Fa-f])[.):]\**+\s++(\S(?:.*\S)?)",
     re.MULTILINE | re.IGNORECASE,
 )
-
-
 _TAG = re.compile(r"</?[a-z]+(?:_[a-z]+)+>")  # in which an agent writes a call into its text
 
 
@@ -118,3 +119,52 @@ def _find_option(answer: str, said: str) -> str:
             bare = str(found)[:-2] if found.endswith("**") and found.count("**") % 2 else str(found)
             return bare[:_LONGEST_SENTENCE]
     return ""
+
+
+# What is only polite.
+
+_WORD = re.compile(r"[^\W_]+(?:[’'][^\W_]+)*")
+_LONGEST_COURTESY = 160  # characters: a longer text says something
+_LONGEST_PRAISE = 30
+_POLITE_WORDS = """
+apologies apologize appreciate appreciated assist assistance assisting bye contacting glad goodbye happy hello help
+helping hesitate hi hold inconvenience patience please sorry thank thanks understanding wait waiting welcome
+"""
+_POLITE = frozenset(_POLITE_WORDS.split())
+_WORDS_BESIDE_POLITE_ONES = """
+a absolutely again all always alright an and any anything are as ask at awesome back be bear can certainly come
+confirming contact could course day delay details do else enjoy excellent feel fine for forward free from further get
+give go good great have hear here hope how i i'd i'll i'm i've if in information inquiry is it it's just know later
+let like looking may me moment more much my need nice no now of ok okay on one or our out patient perfect problem
+provide provided providing question questions quick reach reaching right safe second see sharing so some something
+soon sounds start sure take that that's the there these this time to today understand understood us very want wanted
+was we we'll we're well were what when which will with wonderful worries worry would you you'd you'll you're you've
+your
+"""
+_BESIDE = frozenset(_WORDS_BESIDE_POLITE_ONES.split())
+
+_PRAISE = re.compile(
+    r"(?:very )?(?:amazing|awesome|brilliant|cool|excellent|fantastic|good|great|lovely|nice|perfect|splendid|super|superb|"
+    r"wonderful)(?: (?:work|job))?|well done"
+)
+
+
+def is_praise(text: str) -> bool:
+    """Returns True if a text says no more than that something is good. English only."""
+    return (
+        len(text) <= _LONGEST_PRAISE and _PRAISE.fullmatch(" ".join(_WORD.findall(text.lower()))) is not None
+    )
+
+
+@lru_cache(maxsize=4_096)  # what people said is looked at in every compaction
+def is_courtesy(text: str) -> bool:
+    """Returns True if a text says no more than is polite, so that nothing is lost without it. English only."""
+    if len(text) > _LONGEST_COURTESY:
+        return False
+    is_polite = False
+    for found in _WORD.finditer(text):  # of most texts the first word says that they are none
+        word = found[0].lower().replace("’", "'")
+        is_polite |= word in _POLITE
+        if word not in _POLITE and word not in _BESIDE:
+            return False
+    return is_polite

@@ -1,10 +1,10 @@
-"""The offer that a short answer agrees to."""
+"""Short replies: the offer that one agrees to, and sentences that are only polite."""
 
 from __future__ import annotations
 
 import pytest
 
-from penstock.writing.agreement import find_offer
+from penstock.writing.replies import find_offer, is_courtesy, is_praise
 
 OPTIONS = (
     "I can do one of these:\n1. wait until Monday\n2) **sell** the lamps\n3. stop\n\nWhich one shall it be?"
@@ -85,3 +85,47 @@ def test_an_answer_that_speaks_for_itself_has_none(answer, said):
 def test_it_is_short():
     said = "It is " + "very " * 80 + "late. " + "Shall I do it " + "or not " * 20 + "?"
     assert len(find_offer("yes", said)) <= 320
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Thank you for providing your information.",
+        "Hi! How can I help you today?",
+        "I can help you with that.",
+        "Please hold on for a moment.",
+        "You're welcome! Have a great day.",
+        "Thanks for waiting.\nIs there anything else I can help you with?",
+    ],
+)
+def test_a_courtesy_says_nothing(text):
+    assert is_courtesy(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Thank you, Mei.",
+        "Please hold the order until Monday.",
+        "I can help you with the refund of the lamp.",
+        "W9911714",
+        "It is there.",
+        "Ja, bitte.",
+        "谢谢你的耐心等待。",
+        "",
+    ],
+)
+def test_anything_that_names_something_is_none(text):
+    assert not is_courtesy(text)
+
+
+@pytest.mark.parametrize("text", ["Good.", "Great!", "Well done.", "Very good work!"])
+def test_praise_says_nothing_more(text):
+    assert is_praise(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["No.", "Yes.", "OK.", "It is done.", "Good, but slow.", "Work on it.", "Done.", ""]
+)
+def test_what_says_more_is_no_praise(text):
+    assert not is_praise(text)
