@@ -541,9 +541,22 @@ static void end_greedy(GreedyObject *self)
     Py_DECREF(type);
 }
 
-static bool add_candidates(GreedyObject *self, const Py_buffer *views)
+/* Returns a copy of what is in an array now: its owner may write to it at any time, without the interpreter's lock, too. */
+static void *copy_array(const Py_buffer *view)
 {
-    const int32_t *numbers = views[0].buf, *sources = views[1].buf, *costs = views[2].buf, *values = views[4].buf;
+    void *copy = PyMem_Malloc((size_t)view->len + 1);
+    if (copy == NULL) {
+        PyErr_NoMemory();
+    } else if (view->len) {
+        memcpy(copy, view->buf, (size_t)view->len);
+    }
+    return copy;
+}
+
+/* Adds excerpts whose values nobody else can write to; each other row is read once. */
+static bool add_candidates(GreedyObject *self, const Py_buffer *views, const int32_t *values)
+{
+    const int32_t *numbers = views[0].buf, *sources = views[1].buf, *costs = views[2].buf;
     const int64_t *ends = views[3].buf;
     const uint8_t *has_parts = views[5].buf;
     const int8_t *plain_words = views[6].buf;
@@ -561,26 +574,28 @@ static bool add_candidates(GreedyObject *self, const Py_buffer *views)
     }
     int64_t start = 0;
     for (size_t place = 0; place < count; place++) {
-        bool is_there = self->by_excerpt[ALLOWED].obj == NULL || (size_t)numbers[place] < self->greedy.excerpt_count;
-        if (numbers[place] < 0 || numbers[place] > LARGEST_NUMBER || !is_there) {
-            PyErr_Format(PyExc_ValueError, "there is no excerpt %d", (int)numbers[place]);
+        int32_t number = numbers[place], cost = costs[place];
+        int64_t end = ends[place];
+        bool is_there = self->by_excerpt[ALLOWED].obj == NULL || (size_t)number < self->greedy.excerpt_count;
+        if (number < 0 || number > LARGEST_NUMBER || !is_there) {
+            PyErr_Format(PyExc_ValueError, "there is no excerpt %d", (int)number);
             return false;
         }
-        if (costs[place] < 1) {
-            PyErr_Format(PyExc_ValueError, "an excerpt takes a token or more, not %d", (int)costs[place]);
+        if (cost < 1) {
+            PyErr_Format(PyExc_ValueError, "an excerpt takes a token or more, not %d", (int)cost);
             return false;
         }
-        if (ends[place] < start || (size_t)ends[place] > value_count) {
+        if (end < start || (size_t)end > value_count) {
             PyErr_SetString(PyExc_ValueError, "expected ends that grow, within the values");
             return false;
         }
-        if (greedy_find(&self->greedy, numbers[place]) == NULL &&
-            !greedy_add(&self->greedy, numbers[place], sources[place], costs[place], values + start,
-                        (size_t)(ends[place] - start), has_parts[place], plain_words[place])) {
+        if (greedy_find(&self->greedy, number) == NULL &&
+            !greedy_add(&self->greedy, number, sources[place], cost, values + start, (size_t)(end - start), has_parts[place],
+                        plain_words[place])) {
             PyErr_NoMemory();
             return false;
         }
-        start = ends[place];
+        start = end;
     }
     return true;
 }
@@ -597,7 +612,9 @@ static PyObject *add(GreedyObject *self, PyObject *rows)
     for (int place = 0; good && place < 7; place++) {
         good = open_array(PyTuple_GET_ITEM(rows, place), &views[place], elements[place], false);
     }
-    good = good && may_change(self, true) && add_candidates(self, views);
+    int32_t *values = good && may_change(self, true) ? copy_array(&views[4]) : NULL;
+    good = values != NULL && add_candidates(self, views, values);
+    PyMem_Free(values);
     close_arrays(views, 7);
     if (!good) {
         return NULL;
@@ -730,15 +747,10 @@ static PyObject *end_loop(GreedyObject *self, Outcome outcome)
     Py_RETURN_NONE;
 }
 
-/* Whether these rows are excerpts that were added, with a gain for each. */
-static bool is_pool(const GreedyObject *self, const Py_buffer *numbers, const Py_buffer *gains)
+/* Whether these are excerpts that were added. */
+static bool is_pool(const GreedyObject *self, const int32_t *pool, size_t count)
 {
-    if (numbers->len != gains->len) {
-        PyErr_SetString(PyExc_ValueError, "expected a gain for each excerpt");
-        return false;
-    }
-    const int32_t *pool = numbers->buf;
-    for (size_t place = 0; place < (size_t)numbers->len / sizeof(int32_t); place++) {
+    for (size_t place = 0; place < count; place++) {
         if (greedy_find(&self->greedy, pool[place]) == NULL) {
             refuse_unknown(pool[place]);
             return false;
@@ -751,14 +763,22 @@ static PyObject *begin(GreedyObject *self, PyObject *args)
 {
     PyObject *pool, *gains, *asker, *result = NULL;
     Py_buffer views[2] = {{0}};
+    int32_t *numbers = NULL; /* copies: what the loop asks may write to the arrays */
+    float *first_gains = NULL;
     if (!PyArg_ParseTuple(args, "OOO", &pool, &gains, &asker)) {
         return NULL;
     }
-    if (open_array(pool, &views[0], an_int32, false) && open_array(gains, &views[1], a_float32, false) &&
-        is_pool(self, &views[0], &views[1]) && start_loop(self, asker)) {
-        size_t count = (size_t)views[0].len / sizeof(int32_t);
-        result = end_loop(self, greedy_begin(&self->greedy, views[0].buf, views[1].buf, count));
+    if (open_array(pool, &views[0], an_int32, false) && open_array(gains, &views[1], a_float32, false)) {
+        size_t count = length_of(&views[0]);
+        if (views[0].len != views[1].len) {
+            PyErr_SetString(PyExc_ValueError, "expected a gain for each excerpt");
+        } else if ((numbers = copy_array(&views[0])) != NULL && (first_gains = copy_array(&views[1])) != NULL &&
+                   is_pool(self, numbers, count) && start_loop(self, asker)) {
+            result = end_loop(self, greedy_begin(&self->greedy, numbers, first_gains, count));
+        }
     }
+    PyMem_Free(numbers);
+    PyMem_Free(first_gains);
     close_arrays(views, 2);
     return result;
 }
@@ -819,14 +839,13 @@ static PyObject *drop_last(GreedyObject *self, PyObject *Py_UNUSED(none))
 /* Returns the excerpts chosen so far, first chosen first. */
 static PyObject *give_order(GreedyObject *self, void *Py_UNUSED(closure))
 {
-    PyObject *list = PyList_New((Py_ssize_t)self->greedy.order.count);
+    PyObject *list = PyList_New(0); /* which may run Python code, and that may choose another: see `path_parts` */
     for (size_t place = 0; list != NULL && place < self->greedy.order.count; place++) {
         PyObject *number = PyLong_FromLong(self->greedy.order.at[place]);
-        if (number == NULL) {
+        if (number == NULL || PyList_Append(list, number) < 0) {
             Py_CLEAR(list);
-        } else {
-            PyList_SetItem(list, (Py_ssize_t)place, number);
         }
+        Py_XDECREF(number);
     }
     return list;
 }
@@ -866,7 +885,9 @@ static PyType_Slot greedy_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec greedy_spec = {"penstock_core.Greedy", sizeof(GreedyObject), 0, Py_TPFLAGS_DEFAULT, greedy_slots};
+static PyType_Spec greedy_spec = {
+    "penstock_core.Greedy", sizeof(GreedyObject), 0, Py_TPFLAGS_DEFAULT, greedy_slots,
+};
 
 /* ---- Anchors ------------------------------------------------------------------------------------------------------- */
 
@@ -986,7 +1007,9 @@ static PyType_Slot anchors_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec anchors_spec = {"penstock_core.Anchors", sizeof(AnchorsObject), 0, Py_TPFLAGS_DEFAULT, anchors_slots};
+static PyType_Spec anchors_spec = {
+    "penstock_core.Anchors", sizeof(AnchorsObject), 0, Py_TPFLAGS_DEFAULT, anchors_slots,
+};
 
 /* ---- Functions ----------------------------------------------------------------------------------------------------- */
 
@@ -1123,17 +1146,18 @@ static PyObject *give_parts(const PathParts *parts)
     return list;
 }
 
-/* Returns what each text tells in its paths; None for one that is not ASCII. */
+/* Returns what each text tells in its paths; None for one that is not ASCII. To make a list may collect garbage, which runs Python
+ * code up to version 3.11; it may change the list of texts. */
 static PyObject *path_parts(PyObject *Py_UNUSED(module), PyObject *texts)
 {
     if (!PyList_Check(texts)) {
         PyErr_SetString(PyExc_TypeError, "expected a list of strings");
         return NULL;
     }
-    PyObject *result = PyList_New(PyList_GET_SIZE(texts));
+    PyObject *result = PyList_New(0);
     PathParts parts = {0};
     for (Py_ssize_t place = 0; result != NULL && place < PyList_GET_SIZE(texts); place++) {
-        PyObject *text = PyList_GET_ITEM(texts, place), *found = NULL;
+        PyObject *text = Py_NewRef(PyList_GET_ITEM(texts, place)), *found = NULL;
         parts.count = 0;
         if (!PyUnicode_Check(text)) {
             PyErr_SetString(PyExc_TypeError, "expected strings");
@@ -1144,11 +1168,11 @@ static PyObject *path_parts(PyObject *Py_UNUSED(module), PyObject *texts)
         } else {
             PyErr_NoMemory();
         }
-        if (found == NULL) {
+        if (found == NULL || PyList_Append(result, found) < 0) {
             Py_CLEAR(result);
-        } else {
-            PyList_SET_ITEM(result, place, found);
         }
+        Py_XDECREF(found);
+        Py_DECREF(text);
     }
     rows_free(&parts);
     return result;

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import sys
 import threading
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -83,6 +85,37 @@ IN_PATHS = st.sampled_from(
 @given(st.lists(st.lists(IN_PATHS, max_size=20).map("".join), max_size=5))
 def test_parts_of_paths(texts):
     assert find_path_parts(texts) == parts_of_paths(texts)
+
+
+@contextmanager
+def while_garbage_is_collected(change):
+    """Runs `change` as often as Python collects garbage, which up to Python 3.11 is in the middle of whatever makes an object."""
+    before = gc.get_threshold()
+
+    def run(phase, _info):
+        if phase == "start":
+            change()
+
+    gc.callbacks.append(run)
+    gc.set_threshold(1)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(run)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda texts: texts.extend(["/a/b"] * (len(texts) < 9_999)), lambda texts: texts.clear()]
+)
+def test_texts_that_change_while_their_paths_are_read(change):
+    texts = ["/src/main.py", "/other"] * 300
+    with while_garbage_is_collected(lambda: change(texts)):
+        found = core.path_parts(texts)
+    assert "NULL" not in repr(found)
+    assert {str(one) for one in found} <= {
+        str(core.path_parts([text])[0]) for text in ("/src/main.py", "/other", "/a/b")
+    }
 
 
 @given(st.lists(st.text(max_size=8)))
@@ -519,6 +552,50 @@ def test_a_loop_that_is_changed_while_it_asks_refuses():
     assert (loop.order, loop.tokens) == ([0], 5)
     loop.add(many)  # and it still works
     assert loop.price(4_999) == 5_000
+
+
+def loop_of_excerpts(count):
+    """A loop to which so many excerpts of one source were added, and their numbers."""
+    numbers = np.arange(count, dtype=np.int32)
+    loop = core.Greedy(np.ones(1, np.float32), np.zeros(1, np.float32))
+    loop.set_header(0, 0)
+    loop.add(
+        CountedExcerpts(
+            numbers,
+            numbers * 0,
+            numbers + 1,
+            numbers.astype(np.int64) * 0,
+            numbers[:0],
+            numbers >= 0,
+            np.full(count, -1, np.int8),
+        )
+    )
+    return loop, numbers
+
+
+def test_an_array_that_changes_while_a_loop_asks_was_read_before():
+    loop, numbers = loop_of_excerpts(3)
+    pool, gains = numbers.copy(), np.ones(3, np.float32)
+    asked = []
+
+    class Writing:
+        def plain_words(self, number):
+            asked.append(number)
+            pool[:], gains[:] = 77, np.nan
+            return 2
+
+    loop.begin(pool, gains, Writing())
+    assert asked == [0, 1, 2]
+
+
+def test_what_is_chosen_changes_while_it_is_read():
+    loop, numbers = loop_of_excerpts(9)
+    for number in numbers.tolist():
+        loop.choose(number, Answers([2] * 9, set(), None))
+    with while_garbage_is_collected(loop.drop_last):
+        orders = [loop.order for _ in range(400)]  # more lists than Python has in store
+    assert "NULL" not in repr(orders)
+    assert all(order == list(range(len(order))) for order in orders)
 
 
 def test_arrays_that_are_refused_leave_those_before():
