@@ -394,7 +394,7 @@ static PyType_Slot value_table_slots[] = {
 };
 
 static PyType_Spec value_table_spec = {
-    "penstock_core.ValueTable", sizeof(ValueTableObject), 0, Py_TPFLAGS_DEFAULT, value_table_slots,
+    "penstock_core.ValueTable", sizeof(ValueTableObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, value_table_slots,
 };
 
 /* ---- Greedy -------------------------------------------------------------------------------------------------------- */
@@ -886,7 +886,7 @@ static PyType_Slot greedy_slots[] = {
 };
 
 static PyType_Spec greedy_spec = {
-    "penstock_core.Greedy", sizeof(GreedyObject), 0, Py_TPFLAGS_DEFAULT, greedy_slots,
+    "penstock_core.Greedy", sizeof(GreedyObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, greedy_slots,
 };
 
 /* ---- Anchors ------------------------------------------------------------------------------------------------------- */
@@ -1008,7 +1008,7 @@ static PyType_Slot anchors_slots[] = {
 };
 
 static PyType_Spec anchors_spec = {
-    "penstock_core.Anchors", sizeof(AnchorsObject), 0, Py_TPFLAGS_DEFAULT, anchors_slots,
+    "penstock_core.Anchors", sizeof(AnchorsObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, anchors_slots,
 };
 
 /* ---- Functions ----------------------------------------------------------------------------------------------------- */

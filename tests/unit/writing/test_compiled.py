@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import json
+import pickle
 import sys
 import threading
 from contextlib import contextmanager
@@ -719,6 +720,32 @@ def test_rows_that_are_filled_while_they_are_looked_at_stay_within_each_other():
     assert found.last.tolist() == [count - 1]
     with pytest.raises(ValueError, match="fit"):  # it is no place among one value now
         look_beside(rows, found)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        core.ValueTable(seed=1, labels={}, no_subject=[]),
+        core.Greedy(np.ones(1, np.float32), np.zeros(1, np.float32)),
+        core.Anchors([b"ab"]),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        copy.copy,
+        *(lambda one, protocol=protocol: pickle.loads(pickle.dumps(one, protocol)) for protocol in range(6)),
+        lambda one: object.__new__(type(one)),
+        lambda one: type(one)(),
+        lambda one: type("Like", (type(one),), {}),
+        lambda one: setattr(type(one), "__new__", lambda cls: None),
+        lambda one: setattr(one, "__class__", core.Anchors),
+    ],
+)
+def test_nobody_comes_by_an_object_that_was_not_made_as_it_should_be(one, attempt):
+    with pytest.raises(TypeError):
+        attempt(one)
 
 
 JSON = st.recursive(
