@@ -1,5 +1,7 @@
 #include "equality.h"
 
+#include <math.h>
+
 #include "rows.h"
 
 enum { DEEPEST = 100, MESSAGES_AHEAD = 6 };
@@ -59,8 +61,8 @@ static bool is_equal(PyObject *one, PyObject *other, int depth)
     if (PyLong_CheckExact(one) && PyLong_CheckExact(other)) { /* the comparison of two such runs no code of theirs */
         return PyObject_RichCompareBool(one, other, Py_EQ) == 1;
     }
-    return PyFloat_CheckExact(one) && PyFloat_CheckExact(other) &&
-           PyFloat_AS_DOUBLE(one) == PyFloat_AS_DOUBLE(other); /* as Python has it: no NaN, and both zeros */
+    return PyFloat_CheckExact(one) && PyFloat_CheckExact(other) && PyFloat_AS_DOUBLE(one) == PyFloat_AS_DOUBLE(other) &&
+           !signbit(PyFloat_AS_DOUBLE(one)) == !signbit(PyFloat_AS_DOUBLE(other)); /* no NaN, and not 0.0 with -0.0 */
 }
 
 /* Objects lie where they were made, so that each step to one waits for memory. This asks for those of the next messages. */

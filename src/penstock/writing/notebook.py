@@ -7,6 +7,7 @@ safe to share between threads.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -357,9 +358,11 @@ def _content_key(message: Message) -> Hashable:
 
 
 def _is_written_alike(one: Any, other: Any) -> bool:
-    """Returns True if equal JSON values are also written alike: to Python, 1, 1.0 and True are equal."""
+    """Returns True if equal JSON values are also written alike: to Python, 1, 1.0 and True are equal, and 0.0 and -0.0."""
     if type(one) is not type(other):
         return False
+    if isinstance(one, float):
+        return math.copysign(1.0, one) == math.copysign(1.0, other)
     if isinstance(one, dict):
         return all(type(value) is str or _is_written_alike(value, other[key]) for key, value in one.items())
     return not isinstance(one, list) or all(map(_is_written_alike, one, other))

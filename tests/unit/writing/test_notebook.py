@@ -130,7 +130,7 @@ def test_equal_messages_keep_their_own_objects(book):
     assert all(transcript[place].origin is wire for place, wire in enumerate(wires))
 
 
-@pytest.mark.parametrize(("one", "other"), [(1, True), (1, 1.0), (0, False)])
+@pytest.mark.parametrize(("one", "other"), [(1, True), (1, 1.0), (0, False), (0.0, -0.0)])
 def test_json_that_only_python_takes_for_equal_is_not(book, one, other):
     first, second = ({"role": "user", "content": [{"type": "x", "n": value}]} for value in (one, other))
     texts = [book.open([wire], CHAT).transcript.messages[0].parts[0].text for wire in (first, second)]
