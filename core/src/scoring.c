@@ -242,9 +242,9 @@ bool count_sources(const Piece *piece, const uint16_t *wanted, size_t wanted_cou
 static int32_t share_of(int32_t found, int32_t of)
 {
     float steps = (float)((double)found / (double)(of ? of : 1)) * 64.0f;
-    int32_t whole = (int32_t)steps;
+    int64_t whole = (int64_t)steps; /* what is too large begins anew */
     float rest = steps - (float)whole;
-    return whole + (rest > 0.5f || (rest == 0.5f && whole % 2 == 1));
+    return (int32_t)(uint32_t)(whole + (rest > 0.5f || (rest == 0.5f && whole % 2 == 1)));
 }
 
 enum { FEW_WORDS = 32, MANY_VALUES = 20000 };
@@ -277,7 +277,7 @@ static inline int32_t ln_of(const RuleRows *rows, int32_t number)
         bits++;
     }
     uint32_t part = (uint32_t)(((uint64_t)positive << 11) >> bits) - LN_PARTS;
-    return rows->parts[part] + rows->octaves[bits];
+    return wrapping_sum(rows->parts[part], rows->octaves[bits]);
 }
 
 enum { LN_KNOWN = 256 };
