@@ -8,7 +8,7 @@
  * and its size while it is held.
  *
  * Threads without the interpreter's lock are not provided for: an interpreter without one turns it on when it loads this, and
- * one with a lock of its own does not load it.
+ * one with a lock of its own, or that is told to do without, does not load it.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -309,7 +309,7 @@ static PyObject *find_known(ValueTableObject *self, PyObject *args)
     PyObject *block, *separators;
     Bytes bytes;
     const uint8_t *table;
-    if (!PyArg_ParseTuple(args, "SO", &block, &separators) || !read_block(block, &bytes) ||
+    if (!PyArg_ParseTuple(args, "SO", &block, &separators) || !read_bytes(block, &bytes) ||
         !read_separators(separators, &table) || !take(self)) {
         return NULL;
     }
@@ -1265,8 +1265,28 @@ static bool add_type(PyObject *module, const char *name, PyType_Spec *spec)
     return good;
 }
 
+/* Whether there is an interpreter's lock. One that can do without turns it on when it loads a module that needs it, unless it is
+ * told not to (`PYTHON_GIL=0`): then this module is not loaded. */
+static bool has_lock(void)
+{
+    PyObject *ask = PySys_GetObject("_is_gil_enabled"), *told = NULL; /* borrowed; NULL before Python 3.13 */
+    if (ask == NULL) {
+        return true;
+    }
+    told = PyObject_CallNoArgs(ask);
+    int answer = told != NULL ? PyObject_IsTrue(told) : -1;
+    Py_XDECREF(told);
+    if (answer == 0) {
+        PyErr_SetString(PyExc_ImportError, "penstock_core needs the interpreter's lock, which is turned off");
+    }
+    return answer > 0;
+}
+
 static int fill_module(PyObject *module)
 {
+    if (!has_lock()) {
+        return -1;
+    }
     values_prepare();
     bool good = add_type(module, "ValueTable", &value_table_spec) && add_type(module, "Greedy", &greedy_spec) &&
                 add_type(module, "Anchors", &anchors_spec) && PyModule_AddIntConstant(module, "INTERFACE", 4) == 0;

@@ -122,7 +122,7 @@ bool table_finish(ValueTable *table, const Described *described, Found *found);
 /* Takes back what was begun: no value has a number that it did not have before. */
 void table_give_up(ValueTable *table);
 
-/* The numbers of values met before that stand in a block, sorted, each once; tokens beyond ASCII go to `beyond`. */
+/* The numbers of values met before that stand in a block of any size, sorted, each once; tokens beyond ASCII go to `beyond`. */
 bool table_find_known(ValueTable *table, Bytes block, const uint8_t *separators, IdRows *known, ByteRows *beyond);
 
 /* The number of a value, or -1. */

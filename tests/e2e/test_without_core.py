@@ -95,6 +95,15 @@ def test_a_core_of_another_version_is_left_alone_and_told(interface):
     )
 
 
+def test_an_interpreter_that_is_told_to_do_without_its_lock_runs_the_loops_in_python():
+    forced = "import sys; sys._is_gil_enabled = lambda: False; "
+    assert "inner loops: in Python" in run(
+        forced + "from penstock.cli.main import main; sys.exit(main(['engines']))"
+    )
+    told = "try: import penstock_core\nexcept ImportError as error: print(error)"
+    assert "needs the interpreter's lock" in run(f"{forced}\n{told}")
+
+
 def test_what_is_recorded_holds_without_it():
     tests = ["tests/golden", "tests/unit/writing"]
     run(HIDE + "import pytest; sys.exit(pytest.main(['-p', 'no:cacheprovider', *sys.argv[1:]]))", *tests)
