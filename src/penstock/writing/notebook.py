@@ -65,7 +65,12 @@ class _Seen(NamedTuple):
                 wires[start:length]
             ):  # one quick comparison: mostly, all are equal
                 pairs = zip(self.copies[start:length], wires[start:length], strict=True)
-                length = next(place for place, (copy, wire) in enumerate(pairs, start) if copy != wire)
+                unequal = (
+                    place
+                    for place, (copy, wire) in enumerate(pairs, start)
+                    if copy is not wire and copy != wire  # as lists are compared: a NaN equals itself
+                )
+                length = next(unequal)
             mixed = (place for place in self.mixed if start <= place < length)
             unlike = (place for place in mixed if not _is_written_alike(self.copies[place], wires[place]))
             return next(unlike, length)

@@ -759,6 +759,14 @@ JSON = st.recursive(
 )
 
 
+def with_and_without(work):
+    """Returns what a function returns with the core, and without it."""
+    found = work()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "HAS_CORE", False)
+        return [found, work()]
+
+
 class Word(str):
     __slots__ = ()
 
@@ -782,14 +790,20 @@ def test_lists_are_equal_as_far_as_python_says(copies, data):
     wires = [data.draw(st.sampled_from([*likes_of(one), one])) for one in copies]
     mixed = list(range(len(copies)))
     seen = _Seen(None, copy.deepcopy(copies), [], mixed, [])
-    found = seen.equal_until(wires)
     certain = core.count_equal(seen.copies, wires)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "HAS_CORE", False)
-        assert certain <= found == seen.equal_until(wires)
+    found, found_in_python = with_and_without(lambda: seen.equal_until(wires))
+    assert certain <= found == found_in_python
     same_again = json.loads(json.dumps([one for one in copies if one == one]))  # noqa: PLR0124 - but for NaN
     texts = [one for one in same_again if isinstance(one, str)]
     assert core.count_equal(texts, json.loads(json.dumps(texts))) == len(texts)
+
+
+def test_what_equals_not_even_itself_is_the_same_where_it_is_the_same_object():
+    """Python compares objects in a list so, whatever stands beside them."""
+    nan = float("nan")
+    seen = _Seen(None, [nan, [nan], "a"], [], [0, 1], [])
+    for wires, expected in (([nan, [nan], "b"], 2), ([nan, [float("nan")]], 1), ([float("nan"), [nan]], 0)):
+        assert with_and_without(lambda wires=wires: seen.equal_until(wires)) == [expected] * 2
 
 
 def test_what_nests_too_deeply_is_left_to_python():
