@@ -65,6 +65,7 @@ class FactKind(StrEnum):
     SKILL = "skill"
     CALL = "call"
     OUTCOME = "outcome"
+    ENDED = "ended"  # a process, as the client reports it by itself
     DECISION = "decision"
     QUESTION = "question"
     ASKED = "asked"
@@ -288,13 +289,21 @@ def facts_in(message: Message, redactor: Redactor) -> tuple[Fact, ...]:
 
 
 def _demands(voiced: VoicedPart, redactor: Redactor) -> Iterator[Fact]:
-    """Yields a person's demands, and the rules that a harness repeats, with their titles."""
+    """Yields a person's demands, the rules that a harness repeats, with their titles, and the processes that it says ended."""
     if voiced.voice is Voice.PERSON:
         for sentence in find_constraints(redactor.redact(voiced.text)):
             yield Fact(FactKind.CONSTRAINT, sentence)
         return
     if voiced.voice is Voice.SKILL:
         yield Fact(FactKind.SKILL, redactor.redact(title_of(voiced)))
+    if (ended := read_ended_process(voiced)) is not None:
+        yield Fact(
+            FactKind.ENDED,
+            f"ended with exit code {ended.status}" if ended.status else "",
+            process=ended.process,
+            status=ended.status,
+            failed=ended.failed,
+        )
     if rules := house_rules_in(voiced):
         title = redactor.redact(title_of(voiced))
         for rule in rules:
@@ -454,19 +463,52 @@ def find_running(text: str) -> str:
     return running[1] if running else ""
 
 
+class EndedProcess(NamedTuple):
+    """The end of a command that ran in the background."""
+
+    process: str
+    status: int | None
+    failed: bool
+
+
+_ENDED_PROCESS = re.compile(
+    r"<task-notification>\s*<task-id>(?P<process>[\w-]{1,80})</task-id>.{0,1000}?<status>(?P<how>\w+)</status>"
+    r"(?:.{0,1000}?\(?exit code (?P<status>\d{1,3})\b)?",
+    re.DOTALL,
+)
+
+
+def read_ended_process(part: VoicedPart) -> EndedProcess | None:
+    """Returns the end of a process that a client's notice reports; None for any other text."""
+    if part.voice is not Voice.NOTICE or (found := _ENDED_PROCESS.search(part.text)) is None:
+        return None
+    status = int(found["status"]) if found["status"] else None
+    return EndedProcess(found["process"], status, failed=found["how"] != "completed" or bool(status))
+
+
 def join_waits(facts: Sequence[Fact]) -> list[Fact]:
     """Returns the facts with each call that waits for a process replaced by the command that started it.
 
-    Both may be in one message: then the waiting call comes before the result that names the process.
+    Both may be in one message: then the waiting call comes before the result that names the process. The end of a process
+    becomes that command once more, with its outcome; the end of an unknown one is left out.
     """
     began: dict[str, Fact] = {}
     calls = {fact.call_id: fact for fact in facts if fact.kind is FactKind.CALL}
     for fact in facts:
         if fact.kind is FactKind.OUTCOME and fact.process and fact.call_id in calls:
             began.setdefault(fact.process, calls[fact.call_id])
-    return [
-        _stand_for(began.get(fact.process), fact) if fact.kind is FactKind.CALL else fact for fact in facts
-    ]
+    joined: list[Fact] = []
+    for fact in facts:
+        if fact.kind is FactKind.CALL:
+            joined.append(_stand_for(began.get(fact.process), fact))
+        elif fact.kind is not FactKind.ENDED:
+            joined.append(fact)
+        elif fact.process in began:
+            again = msgspec.structs.replace(
+                fact, kind=FactKind.OUTCOME, call_id=f"end of {fact.process}", process=""
+            )
+            joined += [_stand_for(began[fact.process], again), again]
+    return joined
 
 
 def _stand_for(command: Fact | None, call: Fact) -> Fact:

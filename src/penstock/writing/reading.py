@@ -462,7 +462,7 @@ def _user_voices(voices: Iterable[VoicedPart]) -> Iterator[tuple[Speaker, str, s
     for voice, said in voices:
         if voice is Voice.PERSON:
             yield Speaker.USER, "", said
-        elif not _BARE_TAG.fullmatch(said):
+        elif not _BARE_TAG.fullmatch(said) and not _CAVEAT.match(said):
             yield Speaker.HARNESS, voice.value, said
 
 
@@ -476,6 +476,8 @@ def _voices_of_handoff(text: str, entries: list[HandoffEntry]) -> Iterator[tuple
 
 
 _BARE_TAG = re.compile(r"\s*</?[^<>]*>\s*")  # around a person's own text
+# A client's note that the messages beside it want no answer. A piece of it, quoted, would forbid answering any.
+_CAVEAT = re.compile(r"\s*<local-command-caveat>|\s*caveat: the messages below were generated", re.IGNORECASE)
 
 _SPEAKERS: dict[Role, Speaker] = {
     Role.USER: Speaker.USER,

@@ -16,7 +16,7 @@ from penstock.conversation.message import Role, Text, ToolCall, ToolResult
 from penstock.conversation.speakers import Voice, part_voices
 from penstock.writing.constraints import sentences
 from penstock.writing.excerpts import write_scalar
-from penstock.writing.ledger import find_running, find_waited_for, read_call, read_outcome
+from penstock.writing.ledger import find_running, find_waited_for, read_call, read_ended_process, read_outcome
 from penstock.writing.stubs import ToolFamily, arguments_of, find_path, main_argument, shorten
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ __all__ = [
     "sightings_in",
 ]
 
-SIGHTINGS_VERSION = 1
+SIGHTINGS_VERSION = 2
 """Changes where `sightings_in` finds something else: what was kept before is then found anew."""
 
 FILE, COMMAND, PERSON = "file", "command", "person"
@@ -174,6 +174,7 @@ def sightings_in(message: Message, redact: Callable[[str], str]) -> tuple[Sighti
             case ToolResult():
                 found += _read_result(part, redact)
             case Text(text=text) if message.role is Role.USER:
+                found += _read_ends(text)
                 found += _read_words(text, redact)
             case _:
                 pass
@@ -423,6 +424,17 @@ def _brief(value: Any) -> str:
             return f"{len(value)} entries"
         value = " ".join(map(write_scalar, value))
     return shorten(" ".join(write_scalar(value).split()), _LONGEST_FIELD)
+
+
+def _read_ends(text: str) -> Iterator[Sighting]:
+    """Yields the ends of processes that a client reports, each as a wait for the process and its outcome."""
+    if "<task-id>" not in text:
+        return
+    for voiced in part_voices(text):
+        if (ended := read_ended_process(voiced)) is not None:
+            wait = f"{WAITS}{ended.process}"
+            yield Sighting(SightingRole.DEED, call_id=wait, says=wait)
+            yield Sighting(SightingRole.OUTCOME, call_id=wait, failed=ended.failed, status=ended.status)
 
 
 def _read_words(text: str, redact: Callable[[str], str]) -> Iterator[Sighting]:

@@ -183,6 +183,15 @@ class TestCommands:
         assert only(ran(*steps), "go test").state == "exit 1: FAIL: TestX"
         assert only(ran(*steps), "go test").times == 1
 
+    def test_a_notice_of_the_client_ends_a_command_in_the_background(self):
+        talk = ran((("bash", {"command": "go test ./..."}), "Command running in background with ID: b7x2."))
+        notice = (
+            "<task-notification>\n<task-id>b7x2</task-id>\n<status>failed</status>\n"
+            '<summary>Background command "Test" failed with exit code 1</summary>\n</task-notification>'
+        )
+        assert only(talk, "go test").state == "still running"
+        assert only([*talk, {"role": "user", "content": notice}], "go test").state == "exit 1"
+
 
 ORDER = {
     "order_id": "#W12",

@@ -193,6 +193,48 @@ class TestActions:
         ]
         assert texts(found.open_errors) == ["go test -race ./...: --- FAIL: TestRace"]
 
+    @pytest.mark.parametrize(
+        ("how", "summary", "action", "errors"),
+        [
+            ("completed", 'Background command "Race" completed (exit code 0)', "→ exit 0", []),
+            (
+                "failed",
+                'Background command "Race" failed with exit code 2',
+                "→ ended with exit code 2",
+                ["go test -race ./...: ended with exit code 2"],
+            ),
+            ("killed", "Background command stopped", "→ failed", ["go test -race ./..."]),
+            ("completed", "Done", "→ done", []),
+        ],
+    )
+    def test_a_notice_of_the_client_ends_a_command_in_the_background(self, how, summary, action, errors):
+        notice = (
+            "<task-notification>\n<task-id>b7x2</task-id>\n<output-file>/tmp/b7x2.output</output-file>\n"
+            f"<status>{how}</status>\n<summary>{summary}</summary>\n</task-notification>"
+        )
+        found = ledger(
+            call("c1", "terminal", command="go test -race ./..."),
+            result("c1", "Command running in background with ID: b7x2. Output is being written to: /tmp/b"),
+            user(notice),
+        )
+        assert [(fact.text, fact.number) for fact in found.actions] == [
+            (f"ran go test -race ./... {action}", 3)
+        ]
+        assert texts(found.open_errors) == errors
+
+    def test_a_notice_on_an_unknown_process_changes_nothing(self):
+        notice = "<task-notification>\n<task-id>zz</task-id>\n<status>failed</status>\n</task-notification>"
+        work = [call("c1", "terminal", command="make"), result("c1", "error: no rule\nexit code 2")]
+        assert ledger(*work, user(notice)) == ledger(*work)
+
+    def test_a_person_who_quotes_a_notice_ends_nothing(self):
+        found = ledger(
+            call("c1", "terminal", command="make"),
+            result("c1", "Command running in background with ID: b7x2"),
+            user("Why does it say `<task-id>b7x2</task-id> <status>completed</status>`?"),
+        )
+        assert texts(found.actions) == ["ran make → still running"]
+
     def test_also_where_both_were_called_in_one_message(self):
         started = "Process running with session ID 4711\nOutput:\n"
         found = ledger(
