@@ -752,7 +752,7 @@ class _Sections:
                     newest_first=True,
                 ),
             ]
-        entries, struck = self._verify(_tell_task_once(entries))
+        entries, struck = self._verify(_tell_demands_once(_tell_task_once(entries)))
         if self._prose is not None:
             entries = self._add_prose(entries, self._prose, budget, state)
             struck += self._prose.struck
@@ -1120,6 +1120,19 @@ def _tell_task_once(entries: Sequence[HandoffEntry]) -> list[HandoffEntry]:
             entry = msgspec.structs.replace(entry, text=max(entry.text, goal.text, key=len))  # noqa: PLW2901 (the longer one takes its place)
         told.append(entry)
     return [one for one in told if one.section is not HandoffSection.GOAL or one.number not in twice]
+
+
+def _tell_demands_once(entries: Sequence[HandoffEntry]) -> list[HandoffEntry]:
+    """Returns the entries without demands that the task holds word for word; later handoffs find them in it again."""
+    tasks = {}
+    for entry in entries:
+        if entry.section is HandoffSection.ACTIVE_TASK:
+            tasks[entry.number] = f"{tasks.get(entry.number, '')}\n{entry.text}"
+    return [
+        entry
+        for entry in entries
+        if entry.section is not HandoffSection.CONSTRAINTS or entry.text not in tasks.get(entry.number, "")
+    ]
 
 
 def _tell_otherwise(told: Sequence[HandoffEntry], entries: Sequence[HandoffEntry]) -> list[HandoffEntry]:

@@ -121,6 +121,21 @@ def test_the_text_of_a_slash_command_makes_no_constraint():
     assert found[HandoffSection.CONSTRAINTS] == ["Never touch the lexer."]
 
 
+def test_a_demand_that_the_task_states_is_no_constraint_beside_it():
+    demand = "Review the parser and make sure that every date of the archive is accepted."
+    asked = [{"role": "user", "content": demand}]
+    go_on = [{"role": "user", "content": "continue"}]
+    view = compress([*WORK, *asked, *reading(0, 25), *go_on, *reading(25, 30)], 2_400)
+    found = sections(view)
+    assert demand in found[HandoffSection.ACTIVE_TASK]
+    assert HandoffSection.CONSTRAINTS not in found
+    # A later handoff, with another task, states it as a constraint.
+    other = [{"role": "user", "content": "Now write the release notes, in two lines for each of the versions."}]
+    later = sections(compress([*view, *other, *reading(30, 60)], 2_400))
+    assert demand not in later[HandoffSection.ACTIVE_TASK]
+    assert later[HandoffSection.CONSTRAINTS] == [demand]
+
+
 def test_the_last_words_of_the_agent_stay_together():
     report = [f"{n}. {word.capitalize()} is now kept in the shed" for n, word in enumerate(NUMBERED[:6], 1)]
     talk = [
