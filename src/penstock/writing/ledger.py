@@ -707,6 +707,8 @@ def _clears(call: Fact, names: frozenset[str], failure: _Failure) -> bool:
     """Returns True if the success of a call clears the failure."""
     if names & failure.names or _includes(names, failure.names):
         return True
+    if call.family is ToolFamily.TERMINAL and f" {call.text}: " in failure.fact.text:
+        return True  # the same command, without the program in front of it that failed
     if not failure.fact.check:
         failure.successes += 1
         return failure.successes > _STALE

@@ -222,6 +222,17 @@ class TestActions:
         ]
         assert texts(found.open_errors) == errors
 
+    def test_a_command_that_works_without_its_wrapper_clears_the_failure_of_both(self):
+        failed = [
+            call("c1", "terminal", command="wrapper npm run check | tail -3"),
+            result("c1", "error: unrecognized subcommand 'npm'", is_error=True),
+        ]
+        again = [call("c2", "terminal", command="npm run check | tail -3"), result("c2", "12 passed")]
+        other = [call("c2", "terminal", command="ruby run.rb"), result("c2", "12 passed")]
+        assert len(ledger(*failed).open_errors) == 1
+        assert len(ledger(*failed, *other).open_errors) == 1
+        assert ledger(*failed, *again).open_errors == ()
+
     def test_a_notice_on_an_unknown_process_changes_nothing(self):
         notice = "<task-notification>\n<task-id>zz</task-id>\n<status>failed</status>\n</task-notification>"
         work = [call("c1", "terminal", command="make"), result("c1", "error: no rule\nexit code 2")]
