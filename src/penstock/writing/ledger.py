@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.redaction import Redactor
 
 __all__ = [
+    "REFUSED_BY_USER",
     "DeniedCall",
     "Fact",
     "FactKind",
@@ -52,6 +53,7 @@ __all__ = [
     "join_waits",
     "kinds_of_command",
     "read_call",
+    "read_ended_process",
     "read_outcome",
     "read_refusal",
 ]
@@ -148,6 +150,8 @@ _NEVER_RAN = re.compile(
     re.IGNORECASE,
 )
 _ERROR_TAG = re.compile(r"</?(?:tool_use_)?error>")
+REFUSED_BY_USER = "refused by the user: "
+"""Begins the outcome of a call that a person denied, before the person's words."""
 _REFUSAL_STARTS_WITHIN = 200  # characters
 _LEAST_WORDS = 7  # fewer are a heading, or only announce something: "I found the root cause"
 _ANNOUNCES = CaselessPattern(
@@ -522,9 +526,9 @@ def read_outcome(result: ToolResult, redact: Callable[[str], str]) -> Fact:
     """Returns the exit status and, if there is an error, its exact first line."""
     text = result.text
     if (refusal := read_refusal(text)) is not None:
-        said = f": {' '.join(redact(refusal.words).split())}" if refusal.words else ""
-        by = " by the user" if refusal.by_person else ""
-        line = shorten(f"refused{by}{said}", _LONGEST_SENTENCE)
+        said = " ".join(redact(refusal.words).split())
+        refused = REFUSED_BY_USER if refusal.by_person else "refused: "
+        line = shorten(f"{refused}{said}" if said else refused.rstrip(": "), _LONGEST_SENTENCE)
         return Fact(FactKind.OUTCOME, line, call_id=result.call_id, failed=True, refused=True)
     if _NEVER_RAN.match(text) is not None:
         return Fact(FactKind.OUTCOME, "", call_id=result.call_id, failed=True, skipped=True)

@@ -22,6 +22,7 @@ from penstock.writing.caseless import CaselessPattern
 from penstock.writing.constraints import sentences, without_code
 from penstock.writing.handoff import HandoffEntry, HandoffSection
 from penstock.writing.ledger import (
+    REFUSED_BY_USER,
     Fact,
     FactKind,
     Progress,
@@ -562,14 +563,16 @@ def _fold_talk(facts: Sequence[Fact]) -> _Talk:
     talk = _Talk()
     passed = _find_passed(facts)
     asks: list[Fact] = []  # since the last answer
+    asked_since: Fact | None = None  # with the denial of a call, instead of a message of its own
     said: list[Fact] = []  # the last text: its beginning, its intentions, its question
     calls = 0  # since the last answer
     for fact in facts:
         match fact.kind:
             case FactKind.ASKED:
                 if said:
-                    _take_answer(talk, asks, said)
+                    _take_answer(talk, asks, said, asked_since)
                     asks, said, calls = [], [], 0
+                asked_since = None
                 talk.questions = talk.questions if fact.label == "question" else ()
                 if fact.label != "go on":
                     asks.append(fact)
@@ -584,10 +587,11 @@ def _fold_talk(facts: Sequence[Fact]) -> _Talk:
                 talk.promises = talk.promises if calls <= _KEPT_PROMISE else ()
             case FactKind.OUTCOME if fact.call_id in passed or fact.refused:
                 talk.doing = None  # what it said it would do is done, and was checked, or is not to be done
+                asked_since = _read_denial(fact) or asked_since
             case _:
                 pass
     if said:
-        _take_answer(talk, asks, said)
+        _take_answer(talk, asks, said, asked_since)
     else:
         again = asks[-1].text if asks else ""
         talk.waiting = tuple(one for one in asks[:-1] if _is_more_than_remark(one.text) and one.text != again)
@@ -623,8 +627,20 @@ def _find_passed(facts: Iterable[Fact]) -> set[str]:
     }
 
 
-def _take_answer(talk: _Talk, asks: list[Fact], said: list[Fact]) -> None:
-    """Enter an answer to a person."""
+def _read_denial(outcome: Fact) -> Fact | None:
+    """Returns what a person said, or asked, in denying a call; None if nothing was said."""
+    words = outcome.text.removeprefix(REFUSED_BY_USER) if outcome.refused else outcome.text
+    if words == outcome.text:
+        return None
+    last = next(reversed(sentences(words)), "")
+    is_question = last.endswith(("?", "？"))
+    return msgspec.structs.replace(
+        outcome, kind=FactKind.ASKED, text=last, label="question" if is_question else ""
+    )
+
+
+def _take_answer(talk: _Talk, asks: list[Fact], said: list[Fact], asked_since: Fact | None) -> None:
+    """Enter an answer to a person: to the words with the last denial, if there are any, else to the last request."""
     talk.doing = None
     talk.promises = tuple(one for one in said if one.kind is FactKind.INTENT and one.label == "promise")
     talk.questions = tuple(
@@ -633,9 +649,10 @@ def _take_answer(talk: _Talk, asks: list[Fact], said: list[Fact]) -> None:
     talk.waiting = ()
     if asks:
         talk.moved_on = True
-        talk.answered = tuple(pair for pair in talk.answered if pair[0].text != asks[-1].text)
-        if asks[-1].label == "question" and asks[-1].text and (answer := _find_answer(asks[-1], said[0])):
-            talk.answered = (*talk.answered, (asks[-1], answer))
+        asked = asked_since or asks[-1]
+        talk.answered = tuple(pair for pair in talk.answered if pair[0].text not in (asked.text, asks[-1].text))
+        if asked.label == "question" and asked.text and (answer := _find_answer(asked, said[0])):
+            talk.answered = (*talk.answered, (asked, answer))
 
 
 def _find_answer(question: Fact, said: Fact) -> Fact | None:

@@ -785,6 +785,28 @@ class TestTalk:
         )
         assert told(state, HandoffSection.RESOLVED) == []
 
+    @pytest.mark.parametrize(
+        ("words", "resolved"),
+        [
+            ("Use tabs. Which port would the cache use then?", "Which port would the cache use then? → m5 It"),
+            ("Use our own logging there instead.", ""),
+        ],
+    )
+    def test_after_a_denial_the_answer_is_to_the_words_with_it(self, words, resolved):
+        denied = (
+            "The user doesn't want to proceed with this tool use. To tell you how to proceed, the user said:\n"
+        )
+        state = state_of(
+            user("Is there no library that keeps the cache?"),
+            agent("There is one."),
+            call("e1", "edit_file", path="cache.py"),
+            result("e1", f"{denied}{words}"),
+            agent("It would use the port 6622, as the library keeps to that port for the cache."),
+            user("Good, go on then with it."),
+        )
+        found = "".join(told(state, HandoffSection.RESOLVED))
+        assert found.startswith(resolved) and bool(found) == bool(resolved)
+
     def test_secrets_are_redacted(self):
         token = "ghp" + "_" + "aB3dE5gH7jK9" * 3
         state = state_of(agent(f"I will use the token {token} next."), user(f"Use {token} there?"))
