@@ -19,7 +19,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.conversation.message import Image, Message, Role, Text
+from penstock.conversation.message import Image, Message, Role, Text, ToolResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -172,8 +172,15 @@ def _people_backwards(messages: Sequence[Message], start: int = 0) -> Iterator[i
             continue  # the result of a tool, where a client has no role for it
         if _TYPED_COMMAND.search(before) and (_SKILL.match(own) or _reads_like_command(own)):
             continue  # what the command stands for
+        if _launches_skill(message) or (place and _launches_skill(messages[place - 1])):
+            continue  # the text of a skill that the agent itself asked for
         if is_request(message):
             yield place
+
+
+def _launches_skill(message: Message) -> bool:
+    """Returns True if a result only says that a skill begins, whose text the client sends next as a user's."""
+    return any(isinstance(part, ToolResult) and part.text.startswith(_LAUNCHING) for part in message.parts)
 
 
 def _asks_for_action(message: Message) -> bool:
@@ -199,6 +206,7 @@ _TYPED_COMMAND = re.compile(r"<command-name>([^<\n]*)</command-name>")
 _REMINDER = re.compile(r"^<system-reminder>[\s\S]*?</system-reminder>", re.MULTILINE)
 _PRINTED = "<local-command-std"
 _SKILL = re.compile(r"\s*Base directory for this skill:")
+_LAUNCHING = "Launching skill: "
 _SHORTEST_COMMAND = 800  # characters
 _HEADING = re.compile(r"^#{1,4} \S", re.MULTILINE)
 _INVOKES = re.compile(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.conversation.message import Image, Message, Role, Text
+from penstock.conversation.message import Image, Message, Role, Text, ToolResult
 from penstock.conversation.speakers import (
     Voice,
     find_typed_command,
@@ -244,6 +244,17 @@ class TestCommands:
 
     def test_the_same_text_alone_is_a_persons_plan(self):
         assert last_request([user("Hello there."), user(self.BODY)]) == 1
+
+    def test_the_text_of_a_skill_that_the_agent_launched_is_no_request(self):
+        text = Text("Review each change. Do NOT run it yourself.")
+        launched = ToolResult("c1", "Launching skill: tidy")
+        apart = [user(ASKED), Message(Role.TOOL, (launched,)), Message(Role.USER, (text,))]
+        together = [user(ASKED), Message(Role.USER, (launched, text))]
+        for messages in (apart, together):
+            assert last_request(messages) == 0
+            assert people_in(messages) == [0]
+        read = ToolResult("c1", "The docs say: Launching skill: tidy")
+        assert people_in([user(ASKED), Message(Role.TOOL, (read,)), Message(Role.USER, (text,))]) == [0, 2]
 
     def test_a_setting_of_the_client_is_no_request(self):
         setting = (
