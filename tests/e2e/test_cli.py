@@ -133,6 +133,19 @@ class TestWriting:
         assert done.stderr.decode().startswith("penstock: the output cannot be written: No space")
         assert done.stderr.count(b"\n") == 1
 
+    @pytest.mark.parametrize(("name", "code"), [("session.json", 0), ("missing.json", 2)])
+    def test_a_full_stderr_does_not_change_the_exit_code(self, session, name, code):
+        with Path("/dev/full").open("wb") as full:
+            done = subprocess.run(
+                [COMMAND, "compress", session.with_name(name), "--target-tokens", "600"],
+                stdout=subprocess.PIPE,
+                stderr=full,
+                env=environment(),
+                check=False,
+            )
+        assert done.returncode == code
+        assert bool(done.stdout) == (code == 0)
+
     def test_a_reader_that_goes_away_is_no_error(self, session):
         ours, theirs = os.pipe()
         os.close(ours)

@@ -8,10 +8,12 @@ import signal
 import socket
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from cli_process import COMMAND, environment, listening, penstock
 
+from penstock import open_store
 from penstock.testing.provider_server import scripted_provider
 from penstock.testing.scripted import Reply
 
@@ -208,3 +210,21 @@ def test_several_processes_share_an_address_and_one_that_ends_is_replaced(tmp_pa
         child.send_signal(signal.SIGTERM)
         assert child.wait(60) == 0
         assert not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in gateways)
+
+
+@pytest.mark.parametrize("command", [("serve", "--upstream", "http://localhost:1"), ("dashboard",)])
+def test_a_full_stdout_is_not_taken_for_a_port_in_use(tmp_path, command):
+    store = f"sqlite:///{tmp_path}/store.db"
+    open_store(store).close()
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [COMMAND, *command, "--port", "0", "--store", store],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment(),
+            timeout=30,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert b"the output cannot be written: No space left" in done.stderr
+    assert b"port" not in done.stderr.split(b"written")[1]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -181,7 +184,7 @@ def test_one_conversation_by_its_id(home, tmp_path):
     ("options", "said"),
     [
         (["--http", "0.0.0.0:8790"], "authenticates"),
-        (["--http", "many"], "names no port"),
+        (["--http", "many"], "'many' is not a port"),
         (["--session", "nothing-like-it"], "nothing-like-it"),
     ],
 )
@@ -189,6 +192,28 @@ def test_options_that_cannot_be_meant(tmp_path, monkeypatch, capsys, options, sa
     monkeypatch.setenv("HOME", str(tmp_path))
     assert main(["mcp", *options]) in (2, 3)
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a terminal")
+def test_at_a_terminal_it_says_what_it_waits_for_and_ctrl_c_ends_it(tmp_path):
+    ours, theirs = os.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "penstock", "mcp"],
+        stdin=theirs,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(HOME=str(tmp_path)),
+    ) as process:
+        os.close(theirs)
+        try:
+            assert "waiting for an MCP client" in process.stderr.readline()
+            time.sleep(0.5)  # until the thread that reads standard input waits
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=10) == 130
+        finally:
+            process.kill()
+    os.close(ours)
 
 
 def test_files_are_read_once_and_again_when_they_change(home):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import webbrowser
 from typing import TYPE_CHECKING
 
-from penstock.cli.screen import screen_of
+from penstock.cli.screen import print_address
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
 from penstock.errors import SettingsError
@@ -30,8 +29,7 @@ def run(args: argparse.Namespace) -> int:
         dashboard = Dashboard(Site(store, settings), LinkDoor(), args.port)
 
         def announce(address: str) -> None:
-            screen_of(sys.stdout).say(json.dumps({"address": address}) if args.json else address)
-            sys.stdout.flush()
+            print_address(address, json_too=args.json)
             if not args.no_open and _has_screen():
                 webbrowser.open(address)
 
@@ -47,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _has_screen() -> bool:
     """Returns True if a browser would open a window instead of taking over this terminal."""
-    if not sys.stdout.isatty() or os.environ.get("SSH_CONNECTION"):
+    if sys.stdout is None or not sys.stdout.isatty() or os.environ.get("SSH_CONNECTION"):
         return False
     return sys.platform in {"darwin", "win32"} or bool(
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")

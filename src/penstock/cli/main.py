@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from penstock.cli.options import carry_store
 from penstock.cli.parser import build_parser
-from penstock.cli.screen import complain
+from penstock.cli.screen import complain, forget_stdout, keep_errors_quiet
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -60,6 +59,7 @@ HOMES = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code. Every failure is one line on standard error."""
     args = None
+    keep_errors_quiet()
     try:
         args = build_parser().parse_args(_ask_for_help(sys.argv[1:] if argv is None else argv))
         code = _run(args)
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        _forget_stdout()
+        forget_stdout()
         return PIPE_CLOSED
     except Exception as error:  # noqa: BLE001 - the entry of the application: nothing may pass it as a traceback
         return _report(error, args)
@@ -103,7 +103,7 @@ def _report(error: Exception, args: argparse.Namespace | None) -> int:
     from penstock.cli.failure import describe_failure  # noqa: PLC0415 - only a failure needs it
 
     if isinstance(error, OSError) and not isinstance(error, PenstockError):
-        _forget_stdout()
+        forget_stdout()
     failure = describe_failure(error, getattr(args, "file", None))
     if sys.stderr is None:
         return failure.code
@@ -113,12 +113,3 @@ def _report(error: Exception, args: argparse.Namespace | None) -> int:
         traceback.print_exception(error)
     complain(carry_store(failure.text, args))
     return failure.code
-
-
-def _forget_stdout() -> None:
-    """Discards what is still to be written, so that the interpreter's own last flush is quiet."""
-    if sys.stdout is None:
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)

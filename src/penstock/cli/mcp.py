@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import os
+import signal
 import socket
+import sys
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock import __version__
 from penstock.accounts.conversations import find_conversation
+from penstock.cli.screen import print_address
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
 from penstock.config import client_history_folders
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
+_INTERRUPTED = 130
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -49,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
             Thread(target=_catch_up, args=(history,), daemon=True).start()
         server = RecallServer(Library(store, settings, scope), history, __version__)
         if address is None:
-            asyncio.run(server.serve_stdio())
+            _serve_stdio(server)
         else:
             _serve_http(server, *address, json_too=args.json)
     return 0
@@ -73,9 +77,28 @@ def _read_address(given: str) -> tuple[str, int]:
             f"--http {given} would show your conversations to the network; give a port, and put a proxy that "
             "authenticates in front of it"
         )
-    if not port.isdecimal() or int(port) > 65_535:
-        raise SettingsError(f"--http {given} names no port; give --http 8790, for example")
+    if not (port.isascii() and port.isdecimal()) or int(port) > 65_535:
+        raise SettingsError(f"--http: '{given}' is not a port: give a whole number from 0 to 65535, such as 8790")
     return host, int(port)
+
+
+def _serve_stdio(server: RecallServer) -> None:
+    if sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None:
+        print(
+            "penstock: waiting for an MCP client on standard input; to add the server to one: "
+            "claude mcp add penstock -- penstock mcp; leave with Ctrl-C",
+            file=sys.stderr,
+        )
+    signal.signal(signal.SIGINT, _leave)
+    asyncio.run(server.serve_stdio())
+
+
+def _leave(_number: int, _frame: object) -> None:
+    """Ends the process at once: a thread waits for the next line of standard input, which nothing can interrupt.
+
+    The store loses nothing: all that it took is committed.
+    """
+    os._exit(_INTERRUPTED)
 
 
 def _serve_http(server: RecallServer, host: str, port: int, *, json_too: bool) -> None:
@@ -93,7 +116,7 @@ def _serve_http(server: RecallServer, host: str, port: int, *, json_too: bool) -
             ) from None
         listening.listen()
         address = f"http://{shown}:{listening.getsockname()[1]}/mcp"
-        print(json.dumps({"address": address}) if json_too else address, flush=True)
+        print_address(address, json_too=json_too)
         uvicorn.Server(uvicorn.Config(server.make_app(host), log_level="warning")).run([listening])
 
 

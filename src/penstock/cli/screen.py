@@ -12,6 +12,7 @@ import re
 import sys
 import textwrap
 import unicodedata
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from penstock.errors import SettingsError
@@ -27,6 +28,9 @@ __all__ = [
     "complain",
     "confirm",
     "drop_columns",
+    "forget_stdout",
+    "keep_errors_quiet",
+    "print_address",
     "printable",
     "screen_of",
     "width_of",
@@ -201,6 +205,54 @@ def complain(text: str) -> None:
     if sys.stderr is not None:
         columns = _count_columns(sys.stderr) if sys.stderr.isatty() else 0
         print("\n".join(wrap(f"penstock: {text}", columns)), file=sys.stderr)
+
+
+class _StandardError(io.TextIOWrapper):
+    """Standard error that drops what it cannot write: a full disk there fails no command whose work is done."""
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            super().flush()
+
+
+def keep_errors_quiet() -> None:
+    """Lets nothing fail for want of room, or of a reader, on standard error."""
+    stderr = sys.stderr
+    if stderr is not None and stderr is sys.__stderr__ and isinstance(stderr, io.TextIOWrapper):
+        sys.stderr = _StandardError(
+            stderr.buffer, encoding=stderr.encoding, errors=stderr.errors, line_buffering=True
+        )
+
+
+def print_address(address: str, *, json_too: bool) -> None:
+    """Prints the address of a server that has begun to listen; does nothing if standard output was closed before.
+
+    Raises SettingsError if it cannot be printed: an OSError would look like one of the server's own.
+    """
+    import json  # noqa: PLC0415 - only servers need it
+
+    try:
+        screen_of(sys.stdout).say(json.dumps({"address": address}) if json_too else address)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        forget_stdout()
+        why = error.strerror or type(error).__name__
+        raise SettingsError(f"the output cannot be written: {why}; choose another place") from None
+
+
+def forget_stdout() -> None:
+    """Discards what is still to be written, so that the interpreter's own last flush is quiet."""
+    if sys.stdout is None:
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _can_show(text: str, stream: TextIO) -> bool:

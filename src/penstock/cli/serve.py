@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import ExitStack, closing
 from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock import __version__
-from penstock.cli.screen import screen_of
+from penstock.cli.screen import print_address
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
 from penstock.errors import SettingsError
@@ -108,9 +107,8 @@ def _start_local_model(stack: ExitStack) -> str:
 
 
 def _announce(address: str, *, json_too: bool) -> None:
-    """Prints the bare address on standard output, and for people how to point a client at it."""
-    screen_of(sys.stdout).say(json.dumps({"address": address}) if json_too else address)
-    sys.stdout.flush()
+    """Prints the bare address on standard output, and for people how to point a client at it. Raises SettingsError."""
+    print_address(address, json_too=json_too)
     _say(f"OPENAI_BASE_URL={address}/v1")
     _say(f"ANTHROPIC_BASE_URL={address}")
     _say(_CACHING)
