@@ -125,8 +125,8 @@ def read_given_values(
         values |= {key: Sourced(value, str(file)) for key, value in found.items()}
     found = _environment_values(environ)
     values |= {key: Sourced(value, variable_name(key)) for key, value in found.items()}
-    found = _values_from("flags", flagged)
-    return values | {key: Sourced(value, "flag") for key, value in found.items()}
+    found = _values_from("command line", flagged)
+    return values | {key: Sourced(value, "command line") for key, value in found.items()}
 
 
 def config_path(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Path | None:

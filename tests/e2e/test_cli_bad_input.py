@@ -39,7 +39,9 @@ ERRORS: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "a list of numbers": (b"[1, 2, 3]", ("a number", "message 1")),
     "binary rubbish": (b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40, ("not UTF-8", "byte 0")),
     "UTF-16": ('[{"role": "user"}]'.encode("utf-16"), ("UTF-16", "save the file as UTF-8")),
-    "NaN": (b'[{"role": "user", "content": NaN}]', ("NaN", "byte")),
+    "a control character in a string": (b'[{"role": "user", "content": "a\x01b"}]', ("in a string must be escaped", "byte 31")),
+    "NaN behind its name in a string": (b'["NaN", NaN]', ("NaN is not JSON", "byte 8, line 1")),
+    "NaN": (b'[{"role": "user", "content": NaN}]', ("NaN is not JSON", "byte 29, line 1")),
     "two dialects in one": (encoded([*work(1), {"from": "human", "value": "x"}]), ("no role", "message 6")),
     "many conversations in one file": (b'{"messages": []}\n' * 2, ("whole conversation", "line 1")),
     "a cut-off line": (b'{"role": "user", "content": "a"}\n{"role": "assi', ("line 2", "no end")),
@@ -67,6 +69,7 @@ def test_a_file_of_another_dialect_than_the_one_named(tmp_path):
 @pytest.mark.parametrize("command", ["compress", "explain", "tokens"])
 def test_files_that_are_none(command, tmp_path):
     assert_one_clear_error(penstock(command, tmp_path), str(tmp_path), "folder")
+    assert_one_clear_error(penstock(command, ""), "the path is empty")
     assert_one_clear_error(penstock(command, tmp_path / "no\x1b[2J.json"), "no\\x1b[2J.json", "no such file")
 
 

@@ -94,6 +94,14 @@ def test_a_search_is_kept_to_a_role_and_a_time_and_says_who_spoke(store):
     assert "  user  " in store("search", "wombat", "--role", "user").text
 
 
+def test_a_search_that_finds_nothing_names_the_options_that_narrow_it(store):
+    found = store("search", "wombat", "--role", "tool", "--path", "other.py")
+    assert found.code == 0
+    assert found.text.rstrip().endswith("; or search without --role, --path")
+    assert "without" not in store("search", "zebra").text
+    assert "'5' is not a whole number from 100" in store("search", "wombat", "--characters", "5").err
+
+
 def test_what_several_conversations_say_alike_is_one_hit(store):
     opened = open_store(store.url)
     for place in ("north", "south", "west"):

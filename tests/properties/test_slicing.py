@@ -115,10 +115,10 @@ def test_constants_are_json_only_where_python_wrote_it(text):
 @pytest.mark.parametrize(
     ("read", "text", "says"),
     [
-        (slice_object, b"{1: NaN}", r"a key in double quotes expected, not '1' \(byte 2\)"),
-        (slice_object, b'{"a": NaN,}', "a key in double quotes expected"),
-        (slice_array, b"[NaN,]", "a value expected"),
-        (slice_array, b"[NaN] 1", "nothing more expected"),
+        (slice_object, b"{1: NaN}", r"expected a key in double quotes, not '1' \(byte 2\)"),
+        (slice_object, b'{"a": NaN,}', "expected a key in double quotes"),
+        (slice_array, b"[NaN,]", "expected a value"),
+        (slice_array, b"[NaN] 1", "expected nothing more"),
         (slice_array, b"[NaN, 1", r"but the line ends here \(is it cut off\?\)"),
         (slice_object, b"[1]", "the line is JSON, but not an object"),
         (slice_array, b"3", "the line is JSON, but not an array"),

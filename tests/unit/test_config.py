@@ -517,7 +517,7 @@ class TestPlaces:
         assert loaded.model.context_length is None
 
     def test_a_bad_flag_says_that_it_is_one(self):
-        with pytest.raises(SettingsError, match=r"^flags: compression\.threshold is 2\.0;"):
+        with pytest.raises(SettingsError, match=r"^command line: compression\.threshold is 2\.0;"):
             load_settings(environ={}, flags={"compression.threshold": "2"})
 
 

@@ -33,6 +33,8 @@ def run_create(args: argparse.Namespace) -> int:
     """Creates a key and shows it, once. Raises SettingsError."""
     if not args.name.isprintable() or not 0 < len(args.name.strip()) <= _LONGEST_NAME:
         raise SettingsError("the name of a key is one line of text, of at most 200 characters")
+    if not all(pattern.strip() for pattern in args.models or ()):
+        raise SettingsError("--models: a pattern is empty; give the names of models, such as 'gpt-*'")
     rules = KeyRules(
         requests_per_minute=args.requests_per_minute,
         tokens_per_day=args.tokens_per_day,
@@ -105,7 +107,7 @@ def run_rotate_seal(args: argparse.Namespace) -> int:
     settings = settings_of(args)
     with open_store_of(args) as store:
         key = read_keys(store, settings.gateway.seal_key_file).rotate()
-    text = f"handoffs are sealed with key {key.id} from now on; those before it still open"
+    text = f"handoffs are sealed with key {key.id} from now on; earlier ones can still be opened"
     screen_of(sys.stdout).say(json.dumps({"id": key.id}, indent=2) if args.json else text)
     return 0
 

@@ -78,7 +78,9 @@ def _read_address(given: str) -> tuple[str, int]:
             "authenticates in front of it"
         )
     if not (port.isascii() and port.isdecimal()) or int(port) > 65_535:
-        raise SettingsError(f"--http: '{given}' is not a port: give a whole number from 0 to 65535, such as 8790")
+        raise SettingsError(
+            f"--http: '{given}' is not a port: give a whole number from 0 to 65535, such as 8790"
+        )
     return host, int(port)
 
 

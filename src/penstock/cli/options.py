@@ -18,6 +18,7 @@ __all__ = [
     "add_shared",
     "add_store",
     "carry_store",
+    "excerpt_size",
     "key_and_value",
     "past_moment",
     "percentage",
@@ -105,12 +106,17 @@ def target(text: str) -> int | Share:
     return Share(percent / _WHOLE_PERCENT)
 
 
-def whole_number(text: str) -> int:
-    """Reads a whole number of at least 1."""
+def whole_number(text: str, least: int = 1) -> int:
+    """Reads a whole number of at least 1, or `least`."""
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 8 else 0
-    if not 1 <= number <= _MOST:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {_MOST:,}")
+    if not least <= number <= _MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {_MOST:,}")
     return number
+
+
+def excerpt_size(text: str) -> int:
+    """Reads the length of an excerpt in characters: in fewer than 100, hardly any line fits."""
+    return whole_number(text, least=100)
 
 
 def past_moment(text: str) -> float:

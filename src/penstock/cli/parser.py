@@ -18,6 +18,7 @@ from penstock.cli.options import (
     add_model_access,
     add_shared,
     add_store,
+    excerpt_size,
     past_moment,
     percentage,
     port_number,
@@ -439,7 +440,9 @@ def _add_trajectories(parser: argparse.ArgumentParser) -> None:
         "--metrics", metavar="FILE", help="write the figures of every row and the totals, as JSON"
     )
     parser.add_argument(
-        "--report", metavar="FILE", help="write a page about the run: distributions, worst rows, samples"
+        "--report",
+        metavar="FILE",
+        help="write an HTML page about the run: distributions, worst rows, samples",
     )
     parser.add_argument("--resume", action="store_true", help="continue an earlier run")
     parser.add_argument("--overwrite", action="store_true", help="replace an output that exists")
@@ -470,13 +473,13 @@ def _add_trajectory_limits(parser: argparse.ArgumentParser) -> None:
         "--shorten-protected",
         action="store_true",
         default=None,
-        help="leave out the middle of turns that must stay and are too large by themselves",
+        help="cut the middle out of turns that must stay but are too large by themselves",
     )
     parser.add_argument(
         "--system-note",
         action="store_true",
         default=None,
-        help="note in the system turn that turns may be summarised",
+        help="add a note to the system turn that some turns may be summaries",
     )
     parser.add_argument(
         "--note-text", metavar="TEXT", help="the text of that note, instead of the built-in one"
@@ -501,9 +504,9 @@ def _add_trajectory_limits(parser: argparse.ArgumentParser) -> None:
 # sessions
 
 _IMPORT = """\
-Recognised by content: sessions of Claude Code (all: ~/.claude/projects), rollouts of Codex (all: ~/.codex/sessions),
-and conversations as an array, a request body or lines, one or many in a file. Of a folder, all *.jsonl files in it and
-below it are imported. Importing a file again adds only what is new.
+The format is recognised from the content: sessions of Claude Code (all: ~/.claude/projects), rollouts of Codex (all: ~/.codex/sessions),
+and conversations as an array, a request body or lines, one or many in a file. From a folder, all *.jsonl files are
+imported, those in its subfolders too. Importing a file again adds only what is new.
 """
 
 
@@ -554,13 +557,15 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--log", action="store_true", help="every message of the conversation, byte for byte (default)"
     )
-    which.add_argument("--view", action="store_true", help="what the next request sends to the model")
+    which.add_argument(
+        "--view", action="store_true", help="the messages that the next request would send to the model"
+    )
     parser.add_argument(
         "--format",
         metavar="NAME",
         choices=("json", "jsonl", "md", "html"),
         default="json",
-        help="json, an array (default); jsonl; or to be read, without secrets and the whole log: md, or html in one file",
+        help="json, an array (default); jsonl; or, to be read by people, the whole log with secrets redacted: md, or html in one file",
     )
     _add_stored(parser)
 
@@ -570,7 +575,7 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", metavar="FILE", nargs="+", help="files or folders to import; - for standard input"
     )
-    add_dialect(parser, "of a plain conversation: ")
+    add_dialect(parser, "dialect of a plain conversation: ")
     _add_stored(parser)
 
 
@@ -621,7 +626,7 @@ _SESSION_ACTIONS = {
     "expire": ("delete conversations that have not been used for a long time", _add_expire),
     "undo": ("undo the last compaction", _add_undo),
     "pin": ("keep a message in full in later compactions", _add_pin),
-    "unpin": ("no longer keep a message in full", _add_pin),
+    "unpin": ("stop keeping a message in full", _add_pin),
 }
 
 
@@ -652,9 +657,9 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--characters",
         metavar="N",
-        type=whole_number,
+        type=excerpt_size,
         default=480,
-        help="maximum characters per excerpt (default 480)",
+        help="maximum characters per excerpt, at least 100 (default 480)",
     )
     _add_stored(parser)
 
@@ -751,13 +756,13 @@ _KEY_ACTIONS = {
 # bench
 
 _RECALL = """\
-Each conversation is cut just after its middle. Values (paths, names, ids, numbers) that the assistant uses after the
-cut, that nobody mentions again before that, and that a view of 10 % lacks, are searched for by the 300 characters before
-their use and the 500 before those, without the value. A value counts as found if it stands in an excerpt of at most 1,200
-characters.
+Each conversation is cut just after its middle. The benchmark takes the values (paths, names, ids, numbers) that the
+assistant uses after the cut, that nobody has mentioned again by then, and that a view of 10 % lacks. It searches for each
+with the 300 characters before its use and the 500 before those, without the value itself. A value counts as found if it
+is in an excerpt of at most 1,200 characters.
 """
 _REPLAY = """\
-Without --traces, the conversations of the store are replayed, by what their requests used. A trace file holds one JSON
+Without --traces, the conversations of the store are replayed, with the recorded usage of their requests. A trace file holds one JSON
 object per line, plain or gzipped: "id" and "requests", each a list of tool result tokens appended, other tokens
 appended, output tokens, seconds since the previous request, and 1 if a user message came in.
 
@@ -821,7 +826,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         choices=("5m", "1h", "automatic", "none"),
         default=["5m", "1h", "automatic", "none"],
-        help="how prompts are cached: 5m and 1h by marks, automatic as at OpenAI, none (default: all four)",
+        help="how prompts are cached: 5m and 1h with cache marks, automatic as OpenAI does, or none (default: all four)",
     )
     parser.add_argument(
         "--model",
@@ -831,7 +836,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     for option, default, text in (
         ("--handoff-tokens", 10_000, "tokens of a handoff (default 10k)"),
         ("--tail-tokens", 20_000, "tokens kept after it (default 20k)"),
-        ("--static-tokens", 18_000, "system prompt and tools, which traces do not hold (default 18k)"),
+        ("--static-tokens", 18_000, "system prompt and tools, which traces do not contain (default 18k)"),
         ("--summary-tokens", 0, "tokens of the handoff that a model writes; default: no model is called"),
     ):
         parser.add_argument(option, metavar="N", type=token_count, default=default, help=text)

@@ -26,7 +26,7 @@ from penstock.stores.searching import SearchFilter
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from penstock.accounts.conversations import SearchReport
     from penstock.cli.screen import Screen
@@ -58,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
         hint = carry_store("add some with penstock sessions import FILE", args)
         screen.say(f"no conversations in {printable(url)}; {hint}")
         return 0
-    for line in search_lines(found, query, screen):
+    narrowing = [f"--{name}" for name in ("session", "since", "role", "tool", "path") if getattr(args, name)]
+    for line in search_lines(found, query, screen, narrowing):
         screen.say(line)
     if found.hits:
         screen.say("")
@@ -85,12 +86,17 @@ def search_store(
         )
 
 
-def search_lines(found: SearchReport, query: str, screen: Screen) -> Iterator[str]:
-    """Yields the hits, with the words of the query in colour."""
+def search_lines(
+    found: SearchReport, query: str, screen: Screen, narrowing: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yields the hits, with the words of the query in colour. `narrowing` are the options that left some out."""
     if found.waiting:
         yield screen.paint(_say_waiting(found), "yellow")
     if not found.hits:
-        yield "nothing found: try other words, or a name, path or number from the conversation"
+        yield (
+            "nothing found: try other words, or a name, path or number from the conversation"
+            f"{'; or search without ' + listed if (listed := ', '.join(narrowing)) else ''}"
+        )
         return
     for number, one in enumerate(found.hits):
         if number:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _CACHING = (
-    "prompt caching: by the cache_control of each request, for 5 minutes or 1 hour as it says; none is added"
+    "prompt caching: as the cache_control of each request says (5 minutes or 1 hour); the gateway adds none"
 )
 
 

@@ -140,6 +140,8 @@ def run_engines(args: argparse.Namespace) -> int:
     settings = settings_of(args)
     if args.step == "enable":
         return _enable(args, settings)
+    if args.name is not None:
+        raise SettingsError(f"list takes no name; did you mean penstock engines enable {args.name}?")
     from penstock.engine.registry import explain_trouble  # noqa: PLC0415 - config does without any engine
     from penstock.writing.compiled import HAS_CORE  # noqa: PLC0415 - as above
 

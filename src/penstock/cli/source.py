@@ -97,6 +97,8 @@ def read_bytes(name: str) -> bytes:
     """Returns the bytes of a file, or of standard input for `-`. Raises InputError."""
     if name == "-":
         return _read_stdin()
+    if not name:
+        raise InputError("the path is empty: give a file, or - for standard input")
     path = Path(name)
     try:
         if path.is_dir():

@@ -21,6 +21,9 @@ _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ANY = msgspec.json.Decoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
+_CONSTANTS = re.compile(
+    r'"(?:[^"\\]|\\.)*+"|NaN|-?Infinity', re.DOTALL
+)  # and strings, which may hold their names
 _SAFE_DEPTH = 500
 _BRACKETS_AND_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
 _STEPS = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
@@ -90,7 +93,7 @@ def decode_utf8(data: bytes, source: JsonSource = _INPUT) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{source.name} is not UTF-8: byte 0x{data[error.start]:02x} cannot stand here; "
+            f"{source.name} is not UTF-8: byte 0x{data[error.start]:02x} is not valid here; "
             "save the file as UTF-8",
             position=source.position(error.start, data.count(b"\n", 0, error.start) + 1),
         ) from None
@@ -153,7 +156,7 @@ class _Scan:
     def _field(self, slices: dict[str, bytes]) -> None:
         self._skip_space()
         if not self.text.startswith('"', self.at):
-            raise self._error(self._found("a key in double quotes expected"), self.at)
+            raise self._error(self._found("expected a key in double quotes"), self.at)
         key = str(self._value())
         self._expect(":")
         slices[key] = self._slice()
@@ -179,7 +182,10 @@ class _Scan:
         return value
 
     def _refuse_constant(self, name: str) -> None:
-        raise self._error(f"{name} is not JSON", self.at)
+        at = next(
+            (found.start() for found in _CONSTANTS.finditer(self.text, self.at) if found[0] == name), self.at
+        )
+        raise self._error(f"{name} is not JSON", at)
 
     def _error(self, reason: str, at: int) -> MalformedJSON:
         before = self.text[:at]
@@ -198,11 +204,14 @@ class _Scan:
 
     def _expect(self, char: str) -> None:
         if not self._accept(char):
-            raise self._error(self._found(f"{char!r} expected"), self.at)
+            raise self._error(self._found(f"expected {char!r}"), self.at)
 
     def _explain(self, error: json.JSONDecodeError) -> str:
         if error.msg == "Unterminated string starting at":
             return "a string that begins here has no end (is it cut off?)"
+        if error.msg == "Invalid control character at":
+            char = self.text[error.pos : error.pos + 1]
+            return f"{'a NUL byte' if char == chr(0) else repr(char)} in a string must be escaped"
         return self._found(_reason(error))
 
     def _found(self, wanted: str) -> str:
@@ -214,15 +223,14 @@ class _Scan:
     def _end(self) -> None:
         self._skip_space()
         if self.at < len(self.text):
-            raise self._error(self._found("nothing more expected"), self.at)
+            raise self._error(self._found("expected nothing more"), self.at)
 
 
 def _reason(error: json.JSONDecodeError) -> str:
     reasons = {
-        "Expecting value": "a value expected",
-        "Expecting ',' delimiter": "',' or the end of the list or object expected",
-        "Expecting ':' delimiter": "':' expected",
-        "Expecting property name enclosed in double quotes": "a key in double quotes expected",
-        "Invalid control character at": "a character that must be escaped in a string",
+        "Expecting value": "expected a value",
+        "Expecting ',' delimiter": "expected ',' or the end of the list or object",
+        "Expecting ':' delimiter": "expected ':'",
+        "Expecting property name enclosed in double quotes": "expected a key in double quotes",
     }
     return reasons.get(error.msg, error.msg)

@@ -172,9 +172,8 @@ def _people_backwards(messages: Sequence[Message], start: int = 0) -> Iterator[i
             continue  # the result of a tool, where a client has no role for it
         if _TYPED_COMMAND.search(before) and (_SKILL.match(own) or _reads_like_command(own)):
             continue  # what the command stands for
-        if _launches_skill(message) or (place and _launches_skill(messages[place - 1])):
-            continue  # the text of a skill that the agent itself asked for
-        if is_request(message):
+        # The text of a skill that the agent itself asked for is no request, either.
+        if is_request(message) and not any(map(_launches_skill, messages[max(place - 1, 0) : place + 1])):
             yield place
 
 

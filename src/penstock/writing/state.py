@@ -650,7 +650,9 @@ def _take_answer(talk: _Talk, asks: list[Fact], said: list[Fact], asked_since: F
     if asks:
         talk.moved_on = True
         asked = asked_since or asks[-1]
-        talk.answered = tuple(pair for pair in talk.answered if pair[0].text not in (asked.text, asks[-1].text))
+        talk.answered = tuple(
+            pair for pair in talk.answered if pair[0].text not in (asked.text, asks[-1].text)
+        )
         if asked.label == "question" and asked.text and (answer := _find_answer(asked, said[0])):
             talk.answered = (*talk.answered, (asked, answer))
 

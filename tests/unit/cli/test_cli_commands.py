@@ -360,7 +360,7 @@ class TestConfig:
         assert told["file"] == str(file)
         settings = told["settings"]
         assert settings["compression.threshold"] == {"value": 0.6, "source": str(file)}
-        assert settings["compression.protect_last_n"] == {"value": 9, "source": "flag"}
+        assert settings["compression.protect_last_n"] == {"value": 9, "source": "command line"}
         assert settings["tools.result_chars"] == {"value": 5_000, "source": "PENSTOCK_TOOLS_RESULT_CHARS"}
         assert settings["pressure.warn"] == {"value": 0.85, "source": "default"}
 

@@ -135,3 +135,9 @@ def test_a_package_that_is_installed_is_there_in_a_process_of_its_own(tmp_path):
         "problem": None,
     }
     assert "Gone" in told["gone"]["problem"]
+
+
+def test_a_name_without_an_action_is_not_ignored(penstock):
+    ran = penstock("engines", "list", "lossless")
+    assert ran.code == 2
+    assert "did you mean penstock engines enable lossless?" in ran.err

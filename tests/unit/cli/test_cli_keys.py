@@ -95,3 +95,10 @@ def test_another_key_for_seals_is_made_and_the_older_ones_still_open(keys, penst
     made = penstock("keys", "rotate-seal", "--store", keys.url, "--set", f"gateway.seal_key_file={path}")
     assert path.read_text().split()[0] in made.text
     assert path.read_text().split()[1] not in made.text
+
+
+def test_a_key_for_no_model_is_refused(keys):
+    ran = keys("create", "bot", "--models", "")
+    assert ran.code == 2
+    assert "--models: a pattern is empty" in ran.err
+    assert json.loads(keys("list", "--json").text) == []

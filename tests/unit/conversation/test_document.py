@@ -129,7 +129,7 @@ BAD = [
         MalformedJSON,
         ["a string that begins here has no end (is it cut off?) (byte 10, line 2)"],
     ),
-    (b"[" + ONE + b"] junk", MalformedJSON, ["nothing more expected, not 'j'"]),
+    (b"[" + ONE + b"] junk", MalformedJSON, ["expected nothing more, not 'j'"]),
     (b'{"messages":[' + ONE + b"]", MalformedJSON, ["the input ends here"]),
     (b'[{"role":"user",\0"content":"x"}]', MalformedJSON, ["NUL byte", "byte 16, line 1"]),
     (b'[{"role":"user","content":"a\0b"}]', MalformedJSON, ["must be escaped", "NUL byte", "byte 28"]),

@@ -788,14 +788,15 @@ class TestTalk:
     @pytest.mark.parametrize(
         ("words", "resolved"),
         [
-            ("Use tabs. Which port would the cache use then?", "Which port would the cache use then? → m5 It"),
+            (
+                "Use tabs. Which port would the cache use then?",
+                "Which port would the cache use then? → m5 It",
+            ),
             ("Use our own logging there instead.", ""),
         ],
     )
     def test_after_a_denial_the_answer_is_to_the_words_with_it(self, words, resolved):
-        denied = (
-            "The user doesn't want to proceed with this tool use. To tell you how to proceed, the user said:\n"
-        )
+        denied = "The user doesn't want to proceed with this tool use. To tell you how to proceed, the user said:\n"
         state = state_of(
             user("Is there no library that keeps the cache?"),
             agent("There is one."),
@@ -805,7 +806,8 @@ class TestTalk:
             user("Good, go on then with it."),
         )
         found = "".join(told(state, HandoffSection.RESOLVED))
-        assert found.startswith(resolved) and bool(found) == bool(resolved)
+        assert found.startswith(resolved)
+        assert bool(found) == bool(resolved)
 
     def test_secrets_are_redacted(self):
         token = "ghp" + "_" + "aB3dE5gH7jK9" * 3

@@ -130,7 +130,9 @@ def test_a_demand_that_the_task_states_is_no_constraint_beside_it():
     assert demand in found[HandoffSection.ACTIVE_TASK]
     assert HandoffSection.CONSTRAINTS not in found
     # A later handoff, with another task, states it as a constraint.
-    other = [{"role": "user", "content": "Now write the release notes, in two lines for each of the versions."}]
+    other = [
+        {"role": "user", "content": "Now write the release notes, in two lines for each of the versions."}
+    ]
     later = sections(compress([*view, *other, *reading(30, 60)], 2_400))
     assert demand not in later[HandoffSection.ACTIVE_TASK]
     assert later[HandoffSection.CONSTRAINTS] == [demand]

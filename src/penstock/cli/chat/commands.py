@@ -266,7 +266,8 @@ def recap(chat: Chat, screen: Screen) -> list[str]:
             shown = _render_markdown(_shorten_markdown(redact(said)), screen)
             lines += [f"answer: {shown[0]}"] if len(shown) == 1 else ["answer:", *shown]
     if [*last][-1:] == [Role.USER]:
-        lines.append(screen.paint("no answer to that yet; type 'continue' to ask for it", "dim"))
+        note = "no answer to that yet; type 'continue' to ask for it"
+        lines += [screen.paint(line, "dim") for line in wrap(note, screen.columns)]
     return lines
 
 
@@ -392,7 +393,7 @@ COMMANDS = {
         ),
         SlashCommand("undo", "", "undo the last compaction", _undo, is_of_talk=True),
         SlashCommand("pin", "HANDLE", "keep a message in full in every compaction", _pin, is_of_talk=True),
-        SlashCommand("unpin", "HANDLE", "no longer keep it in full", _unpin, is_of_talk=True),
+        SlashCommand("unpin", "HANDLE", "stop keeping it in full", _unpin, is_of_talk=True),
         SlashCommand("context", "", "what fills the window", _context),
         SlashCommand("usage", "", "usage and cost, and what compaction saved", _usage, is_of_talk=True),
         SlashCommand("insights", "[DAYS]", "recent usage, by model and by day", _insights),
