@@ -203,7 +203,7 @@ def require_config_path(path: Path | None = None) -> Path:
 
 
 def cache_folder() -> Path:
-    """Returns the cache folder: XDG_CACHE_HOME, or `.cache` at home, else the current folder."""
+    """Returns the cache folder: XDG_CACHE_HOME, or `.cache` at home."""
     return _user_folder("XDG_CACHE_HOME", ".cache", os.environ)
 
 
@@ -220,7 +220,7 @@ def client_history_folders() -> dict[str, Path]:
 
 
 def data_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """Returns the data folder, where sessions are: XDG_DATA_HOME, or `.local/share` at home, else the current folder."""
+    """Returns the data folder, where sessions are: XDG_DATA_HOME, or `.local/share` at home."""
     return _user_folder("XDG_DATA_HOME", ".local/share", environ)
 
 
@@ -245,8 +245,17 @@ def _user_folder(variable: str, at_home: str, environ: Mapping[str, str] | None)
     environ = os.environ if environ is None else environ
     folder = environ.get(variable, "")
     if not Path(folder).is_absolute():
-        folder = f"{environ.get('HOME') or environ.get('USERPROFILE') or '.'}/{at_home}"
+        folder = f"{environ.get('HOME') or environ.get('USERPROFILE') or _find_home_of_account()}/{at_home}"
     return Path(folder) / "penstock"
+
+
+def _find_home_of_account() -> str:
+    """Returns the home folder that the system has on record, for a process without HOME; else the current folder.
+
+    What is kept must not depend on where a process starts: a project could bring conversations and approvals of its own.
+    """
+    home = os.path.expanduser("~")  # noqa: PTH111 - raises nothing
+    return home if Path(home).is_absolute() else "."
 
 
 def variable_name(key: str) -> str:

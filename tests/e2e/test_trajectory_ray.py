@@ -195,8 +195,8 @@ def test_a_worker_that_is_killed_while_a_model_writes_has_no_row_written_twice(r
 @takes_long
 def test_a_file_that_cannot_be_read_is_told_in_our_own_words(ray_runs):
     (told,), folder = ray_runs[0]["broken"], ray_runs[1]
-    assert told.startswith("broken.jsonl.gz cannot be read further than row ")
-    assert told.endswith("; mend the file or give it again")
+    assert told.startswith("broken.jsonl.gz cannot be read after row ")
+    assert told.endswith("; repair or replace the file")
     assert list(folder.glob("mended*")) == [folder / "mended.jsonl.gz"]
 
 

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.config import config_path, load_settings, own_secrets, set_in_file, variable_name
+from penstock.config import (
+    cache_folder,
+    config_path,
+    data_folder,
+    load_settings,
+    own_secrets,
+    set_in_file,
+    variable_name,
+)
 from penstock.errors import SettingsError
 from penstock.settings import (
     AuxiliaryCompressionSettings,
@@ -564,3 +572,16 @@ def test_one_setting_is_changed_in_a_file_and_nothing_else(text, new):
 def test_a_file_that_cannot_be_changed_safely_is_left_to_its_owner(text):
     with pytest.raises(SettingsError, match="by hand"):
         set_in_file(text, "context.engine", "lossless")
+
+
+def test_without_home_the_data_folder_is_the_one_of_the_account(monkeypatch, tmp_path):
+    for name in ("HOME", "USERPROFILE", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    pwd = pytest.importorskip("pwd")
+    try:
+        home = pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        pytest.skip("the account is not on record")
+    assert data_folder() == Path(home, ".local/share/penstock")
+    assert cache_folder() == Path(home, ".cache/penstock")

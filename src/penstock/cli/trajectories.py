@@ -366,8 +366,8 @@ def _read_mapping(path: Path) -> dict[Any, Any]:
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}; name another file") from None
     except msgspec.DecodeError as error:
-        said = str(error).splitlines()[0]
-        raise SettingsError(f"{path} is not YAML: {said}") from None
+        said = " ".join(str(error).split())
+        raise SettingsError(f"{path} is not valid YAML: {said}") from None
     if found is None:
         return {}
     if not isinstance(found, dict):

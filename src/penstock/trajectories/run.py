@@ -415,7 +415,7 @@ def _require_column(column: str | None, files: list[DataFile]) -> None:
         return  # each row will say what is wrong with it
     shown = ", ".join(list(seen)[:_SHOWN_COLUMNS])
     near = get_close_matches(column, list(seen), n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {shown}"
+    hint = f"did you mean {near[0]}?" if near else f"the columns are {shown}"
     raise SettingsError(f"there is no column {column!r}: {hint}")
 
 

@@ -256,8 +256,7 @@ def _cut_table(file: DataFile, place: int, first_number: int, shard_bytes: int) 
                     )
                     number, row = number + 1, row + batch.num_rows
     except (pa.ArrowException, OSError) as error:
-        said = str(error).splitlines()[0][:200]
-        raise InputError(f"{file.name} cannot be read further than row {row - 1:,}: {said}") from error
+        raise InputError(f"{file.name} {_describe_damage(row, str(error).splitlines()[0][:200])}") from error
 
 
 def cut_lines(stream: IO[bytes] | _UpToDamage, shard_bytes: int) -> Iterator[bytes]:
@@ -281,7 +280,8 @@ def _unreadable(file: DataFile, row: int, error: Any) -> InputError:
 
 def _describe_damage(row: int, error: Any) -> str:
     said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return f"cannot be read further than row {row - 1:,}: {said}; mend the file or give it again"
+    where = f" after row {row - 1:,}" if row > 1 else ""
+    return f"cannot be read{where}: {said.rstrip('.')}; repair or replace the file"
 
 
 class ShardJob(msgspec.Struct, frozen=True, kw_only=True):

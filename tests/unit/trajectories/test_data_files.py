@@ -134,5 +134,5 @@ def test_a_gzipped_file_that_breaks_off_gives_all_rows_before_the_damage(tmp_pat
     assert finished.totals.rows == count
     assert finished.damaged == (source.name,)
     assert [one.row for one in finished.bad] == [count + 1]
-    assert f"cannot be read further than row {count:,}: " in finished.bad[0].reason
+    assert f"cannot be read after row {count:,}: " in finished.bad[0].reason
     assert not list(tmp_path.glob("*.parts"))
