@@ -60,7 +60,7 @@ _FORM_BYTES: Final = 1 << 16
 _FORM_SECONDS: Final = 10.0
 _AT_ONCE: Final = 4  # pages that are made at the same time
 _LEAST_PACKED: Final = 1_000
-_ONE_LINE: Final = "Penstock gateway. APIs are under /v1; the dashboard is at /login."
+_ONE_LINE: Final = "Penstock. The dashboard is at /login; a gateway also has its APIs, under /v1."
 
 
 class PageServer:

@@ -217,6 +217,7 @@ def test_compress_here_keeps_the_last_exchanges_and_a_topic_is_a_focus(tmp_path,
 
 def test_pin_and_unpin(tmp_path, monkeypatch):
     async def act(person):
+        assert await person.command("/pin") == ["nothing is pinned: this conversation has no messages yet"]
         await person.says("One.", "Two.")
         assert await person.command("/pin m1") == ["m1 will be kept in full by later compactions"]
         (said,) = await person.command("/pin")

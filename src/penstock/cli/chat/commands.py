@@ -148,6 +148,8 @@ async def _unpin(chat: Chat, argument: str, _screen: Screen) -> list[str]:
 
 def _pins(chat: Chat) -> str:
     session = chat.agent.session
+    if not len(session):
+        return "nothing is pinned: this conversation has no messages yet"
     pins = ", ".join(name_message(place + 1) for place in sorted(session.store.pins(session.id)))
     return (
         f"pinned: {pins or 'nothing'}; messages are m1 to {name_message(len(session))}; /history lists them"
