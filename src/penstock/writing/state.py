@@ -199,6 +199,24 @@ _ANSWERS = re.compile(
     re.IGNORECASE,
 )
 _LONG_WORD = re.compile(r"\w{4,}")
+_POINTERS = frozenset(
+    [
+        "that",
+        "this",
+        "these",
+        "those",
+        "there",
+        "here",
+        "them",
+        "they",
+        "their",
+        "then",
+        "what",
+        "which",
+        "when",
+        "where",
+    ]
+)
 _WORDS = re.compile(r"\w{3,}")
 _MOST_TODO = 8
 _NEW_MATTER = 60  # characters of a request that is more than a remark on the plan
@@ -659,7 +677,7 @@ def _take_answer(talk: _Talk, asks: list[Fact], said: list[Fact], asked_since: F
 
 def _find_answer(question: Fact, said: Fact) -> Fact | None:
     """Returns the sentence that answers: the one that takes up most words of the question, else a plain yes or no."""
-    asked = {word.lower() for word in _LONG_WORD.findall(question.text)}
+    asked = {word.lower() for word in _LONG_WORD.findall(question.text)} - _POINTERS
     best, most = "", 0.0
     for sentence in said.text.split("\n"):
         shared = len(asked & {word.lower() for word in _LONG_WORD.findall(sentence)})

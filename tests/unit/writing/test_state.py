@@ -785,6 +785,14 @@ class TestTalk:
         )
         assert told(state, HandoffSection.RESOLVED) == []
 
+    def test_a_word_that_only_points_finds_no_answer(self):
+        state = state_of(
+            user("Can we add that?"),
+            agent("The crane has a new motor. That means the old belt is gone."),
+            user("Good, go on then with it."),
+        )
+        assert told(state, HandoffSection.RESOLVED) == []
+
     @pytest.mark.parametrize(
         ("words", "resolved"),
         [
