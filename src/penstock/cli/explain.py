@@ -12,7 +12,7 @@ from penstock.cli.original import find_original, lines
 from penstock.cli.output import write_stdout
 from penstock.cli.progress import ProgressLine
 from penstock.cli.runs import OLDER, VerdictEntry, group_entries, list_entries
-from penstock.cli.screen import Screen, align, clip, screen_of, width_of, wrap
+from penstock.cli.screen import Screen, align, clip, drop_columns, screen_of, width_of, wrap
 from penstock.cli.source import read_input
 from penstock.planning.plan import Fate
 
@@ -34,6 +34,7 @@ _COLOURS: dict[str, str] = {
 _TOOL_COLUMNS = 20
 _LEAST_TOOL_COLUMNS = 8
 _REASON_COLUMNS = 24  # the tools give way to that much of the reasons
+_LEAST_REASON_COLUMNS = 8
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,7 +70,9 @@ def table(entries: Sequence[VerdictEntry], screen: Screen) -> Iterator[str]:
         if entry is None:
             yield screen.paint(line.rstrip(), "dim")
             continue
-        why = screen.clip(entry.reason.removeprefix(OLDER), width_of(line) + 2)
+        used = width_of(line) + 2
+        fits = not screen.columns or screen.columns - used >= _LEAST_REASON_COLUMNS
+        why = screen.clip(entry.reason.removeprefix(OLDER), used) if fits else ""
         *before, fate = cells
         yield f"{'  '.join(before)}  {screen.paint(fate, _COLOURS[entry.fate])}  {why}".rstrip()
     yield ""
@@ -120,7 +123,8 @@ def _cells(entries: Sequence[VerdictEntry], screen: Screen) -> list[list[str]]:
         room = min(room, screen.columns - used - _REASON_COLUMNS)
     tools = ["tool", *(clip(name[2], room, screen.unicode) for name in names)]
     if room < _LEAST_TOOL_COLUMNS or not any(tools[1:]):
-        return [[*cells[:3], cells[3].ljust(width)] for cells in fixed]
+        rows = [[*cells[:3], cells[3].ljust(width)] for cells in fixed]
+        return drop_columns(rows, screen.columns, (1,))  # the role, since the handle names the message
     shown = align([[tool, ""] for tool in tools])
     return [
         [*cells[:2], tool[0], cells[2], cells[3].ljust(width)]

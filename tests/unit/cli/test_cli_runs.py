@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+import io
+
+import pytest
+
+from penstock.cli.explain import table
 from penstock.cli.labels import Label
 from penstock.cli.runs import OLDER, VerdictEntry, group_entries
+from penstock.cli.screen import Screen, width_of
 
 
 def entry(number, fate="summarised", reason=f"{OLDER}reachable by its handle", before=10, after=0, tool=""):
@@ -129,3 +135,14 @@ def test_where_fates_alternate_for_long_a_line_counts_them():
 def test_few_that_alternate_are_told_one_by_one():
     entries = [brought(n) if n % 4 == 0 else entry(n) for n in range(1, 13)]
     assert handles(group_entries(entries)) == ["m1-m3", "m4", "m5-m7", "m8", "m9-m11", "m12"]
+
+
+@pytest.mark.parametrize("columns", [40, 50, 60, 80, 120])
+def test_no_line_of_the_table_leaves_the_screen(columns):
+    entries = [
+        entry(1, before=31_039, after=12_001, tool="terminal"),
+        kept(1_234, "the user's last request"),
+    ]
+    lines = list(table(entries, Screen(io.StringIO(), columns=columns)))
+    assert all(width_of(line) <= columns for line in lines)
+    assert any("summarised" in line for line in lines)
