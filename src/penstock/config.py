@@ -245,7 +245,8 @@ def _user_folder(variable: str, at_home: str, environ: Mapping[str, str] | None)
     environ = os.environ if environ is None else environ
     folder = environ.get(variable, "")
     if not Path(folder).is_absolute():
-        folder = f"{environ.get('HOME') or environ.get('USERPROFILE') or _find_home_of_account()}/{at_home}"
+        account = _find_home_of_account() if environ is os.environ else "."
+        folder = f"{environ.get('HOME') or environ.get('USERPROFILE') or account}/{at_home}"
     return Path(folder) / "penstock"
 
 

@@ -179,7 +179,7 @@ def test_an_agent_that_cannot_be_made_ends_the_chat_with_one_line(tmp_path):
     config.write_text("context:\n  engine: nobodys\n")
     with stage(tmp_path, []) as at, at.screen(PENSTOCK_CONFIG=str(config)) as chat:
         assert chat.wait_end() == 2
-        assert "penstock: context.engine is 'nobodys', and there is no such engine" in chat.text
+        assert "penstock: context.engine is 'nobodys', but there is no such engine" in chat.text
         assert "Traceback" not in chat.text
 
 

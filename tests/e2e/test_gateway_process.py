@@ -141,7 +141,7 @@ def test_without_an_upstream_it_says_what_to_give():
     [
         (("--port", "70000"), "not a port"),
         (("--upstream", "ftp://x", "--port", "0"), "base URL"),
-        (("--upstream", "http://u:p@x", "--port", "0"), "user or password"),
+        (("--upstream", "http://u:p@x", "--port", "0"), "user name or password"),
         (("--upstream", "http://localhost:1", "--summarise", "loudly"), "gateway.summarise"),
     ],
 )

@@ -112,7 +112,7 @@ async def attach_files(
         room -= len(block)
         if room < 0:
             raise InputError(
-                f"{name} is too much to attach beside the other files; name fewer, and let the agent read the rest"
+                f"{name} does not fit beside the other attached files; name fewer, and let the agent read the rest"
             )
         blocks.append(block)
     return Attached("\n\n".join([text, *blocks]), tuple(pictures))

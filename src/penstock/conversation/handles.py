@@ -97,7 +97,7 @@ def parse_message_handle(written: str) -> int:
     """Returns the number of the message that a handle names. Raises UnknownHandle if it does not name a message."""
     found = parse_handle(written)
     if found.kind is not HandleKind.MESSAGE:
-        raise UnknownHandle(f"{written!r} names no message: handles of messages are m1, m2 and so on")
+        raise UnknownHandle(f"{written!r} is not the handle of a message: these are m1, m2 and so on")
     return found.number
 
 

@@ -272,7 +272,7 @@ def _check_factory(found: Any, where: str) -> Factory:
     """Returns the class or function. Raises EngineFailure if it cannot make an engine."""
     if isinstance(found, type) and issubclass(found, ContextEngine):
         if missing := sorted(found.__abstractmethods__):
-            raise EngineFailure(f"{where} lacks what every engine has: {', '.join(missing)}")
+            raise EngineFailure(f"{where} lacks required members: {', '.join(missing)}")
         return found
     if isinstance(found, type) or not callable(found):
         kind = f"the class {found.__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
@@ -308,9 +308,9 @@ def engine_named(name: str, settings: Settings | None = None, **options: Any) ->
                 return _make(offer, {"settings": settings, **options})
             except EngineFailure as error:
                 raise SettingsError(
-                    f"context.engine is {name!r}, and that engine cannot be used: {error}"
+                    f"context.engine is {name!r}, but that engine cannot be used: {error}"
                 ) from error
-    raise SettingsError(f"context.engine is {name!r}, and there is no such engine; {_hint(name, settings)}")
+    raise SettingsError(f"context.engine is {name!r}, but there is no such engine; {_hint(name, settings)}")
 
 
 def offers(settings: Settings) -> Iterator[EngineOffer]:

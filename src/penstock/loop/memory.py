@@ -234,9 +234,11 @@ def _find_entry(entries: tuple[MemoryEntry, ...], old: str) -> MemoryEntry:
         return found[0]
     if found:
         raise ToolFailure(
-            f"{len(found)} entries have these words; give more words of the one you mean:\n{_list_entries(found)}"
+            f"{len(found)} entries contain these words; give more words of the one you mean:\n{_list_entries(found)}"
         )
-    raise ToolFailure(f"no entry has these words; the entries are:\n{_list_entries(entries) or '(none)'}")
+    raise ToolFailure(
+        f"no entry contains these words; the entries are:\n{_list_entries(entries) or '(none)'}"
+    )
 
 
 def _refuse_known(entries: tuple[MemoryEntry, ...] | list[MemoryEntry], entry: str) -> None:

@@ -50,7 +50,7 @@ class MemoryTool(OwnTool[MemoryArguments]):
             raise ToolFailure("there is no memory in this session")
         if wanted.text is not None and context.redact(wanted.text) != wanted.text:
             raise ToolFailure(
-                "text holds what looks like a secret; do not keep it in memory: say where it is kept"
+                "text contains what looks like a secret; do not keep it in memory: say where it is kept"
             )
         name, how = MemoryName(wanted.file), _change(wanted)
         before = await asyncio.to_thread(files.text, name)

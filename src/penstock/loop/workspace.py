@@ -34,7 +34,9 @@ class Workspace(msgspec.Struct, frozen=True):
         Raises ToolFailure for one that leads out of the folder, also through a link or `..`, and for anything that is not a path.
         """
         if not text or "\0" in text:
-            raise ToolFailure("the path is empty or holds a null character; give a path such as src/main.py")
+            raise ToolFailure(
+                "the path is empty or contains a null character; give a path such as src/main.py"
+            )
         if text == "~" or text.startswith("~/"):
             raise ToolFailure(f"{text} is in the home folder; {self._limits()}")
         try:

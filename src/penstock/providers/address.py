@@ -69,7 +69,7 @@ def read_address(base_url: str) -> Address:
         )
     if parts.username is not None or parts.password is not None:
         raise SettingsError(
-            f"the base URL of {host} holds a user or password; leave them out and name the variable that holds "
+            f"the base URL of {host} contains a user name or password; leave them out and name the variable that holds "
             "the key (api_key_env)"
         )
     path = re.sub(r"/{2,}", "/", parts.path).rstrip("/")

@@ -63,7 +63,7 @@ def read_traces(data: bytes, static_tokens: int = STATIC_TOKENS) -> list[Trace]:
         try:
             data = gzip.decompress(data)
         except (OSError, EOFError, zlib.error):
-            raise InputError("this is a broken gzip file: fetch or write it again") from None
+            raise InputError("this gzip file is damaged: download or write it again") from None
     traces = []
     for number, line in enumerate(data.splitlines(), start=1):
         if not line.strip():

@@ -449,5 +449,5 @@ class Session:
     def _entry(self, handle: str) -> LogEntry:
         entries = self.store.read(self.id, [self._position(handle)])
         if not entries:
-            raise UnknownHandle(f"the content of {handle} is not in the store any more: run penstock doctor")
+            raise UnknownHandle(f"the content of {handle} is no longer in the store: run penstock doctor")
         return entries[0]

@@ -116,7 +116,7 @@ class SqliteDatabase:
                 self._identify_file() != self._file
             ):  # SQLite would go on with one that nobody can open any more
                 raise StoreUnavailable(
-                    f"{self.url} is not the file any more that was opened: it was moved, deleted or replaced; put it back, or "
+                    f"{self.url} is no longer the file that was opened: it was moved, deleted or replaced; put it back, or "
                     "start the program again"
                 )
             yield from self._run("BEGIN IMMEDIATE")

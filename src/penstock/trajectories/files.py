@@ -110,7 +110,7 @@ def data_files(source: Path, target: Path | None) -> list[DataFile]:
     SettingsError if the output cannot be what the input is.
     """
     if str(source) == "-":
-        raise InputError("-: rows are read from a file or a folder, so that a run can go on; name one")
+        raise InputError("-: rows are read from a file or a folder, so that a run can be resumed; name one")
     if not source.exists():
         raise InputError(f"{source}: no such file or folder")
     if not source.is_file() and not source.is_dir():
@@ -132,7 +132,7 @@ def data_files(source: Path, target: Path | None) -> list[DataFile]:
 def _require_room(files: list[DataFile], source: Path, target: Path) -> None:
     """Raises SettingsError if the output would take the place of something else."""
     if str(target) == "-":
-        raise SettingsError("-: the output gets its name when it is whole, so it must be a file; name one")
+        raise SettingsError("-: the output gets its name when it is complete, so it must be a file; name one")
     sources = {file.source.resolve() for file in files}
     if source.resolve() == target.resolve() or any(file.target.resolve() in sources for file in files):
         raise SettingsError(f"{target}: the output would take the place of the input; name another")

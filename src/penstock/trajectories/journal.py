@@ -63,7 +63,7 @@ class Journal:
         known = path.is_file() and _first_line(path).endswith(b"\n")
         if known and not resume:
             raise SettingsError(
-                f"{folder} holds what an earlier run had done; add --resume to go on with it, or remove the folder"
+                f"{folder} holds the finished work of an earlier run; add --resume to continue it, or remove the folder"
             )
         if not known and folder.exists() and any(one.name != _NAME for one in folder.iterdir()):
             raise SettingsError(
@@ -232,7 +232,7 @@ def _lock(file: IO[bytes], folder: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise SettingsError(
-            f"another run works in {folder}; wait for its end, or name another output"
+            f"another run is using {folder}; wait until it ends, or name another output"
         ) from None
 
 
@@ -256,5 +256,5 @@ def _require_same(before: Any, now: dict[str, Any], folder: Path) -> None:
     raise SettingsError(
         f"{folder} holds parts of another command ({', '.join(names[:4])} differ: {first} was "
         f"{str(before.get(first) if isinstance(before, dict) else None)[:80]!r} and is {str(now.get(first))[:80]!r}); "
-        "give the same command again, or remove the folder"
+        "repeat the earlier command, or remove the folder"
     )

@@ -64,7 +64,9 @@ class TrajectoryOptions(msgspec.Struct, frozen=True, kw_only=True):
                 "a summary must be smaller than the target"
             )
         if isinstance(self.system_note, str) and not self.system_note.strip():
-            raise SettingsError("system_note is an empty text; give the sentence, or true for ours")
+            raise SettingsError(
+                "system_note is an empty text; give the sentence, or true for the built-in one"
+            )
 
     @property
     def note(self) -> str:

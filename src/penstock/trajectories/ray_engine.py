@@ -70,8 +70,8 @@ class RayEngine:
                 yield from self._run_shards(shards, job, cores)
             except ray.exceptions.RayError as error:
                 raise RunBroken(
-                    f"the Ray cluster failed ({_innermost(error)}); what was done is kept: "
-                    "give the same command with --resume"
+                    f"the Ray cluster failed ({_innermost(error)}); finished work is kept: "
+                    "repeat the command with --resume"
                 ) from error
 
     def _run_shards(self, shards: Iterable[Shard], job: ShardJob, cores: int) -> Iterator[ShardResult]:
@@ -188,8 +188,8 @@ def _bring(shard: Shard, job: ShardJob, keeper: Any) -> None:
     if times > _TRIES:
         rows = f"rows {shard.first_row:,} to {shard.first_row + shard.rows - 1:,} of input file {shard.file + 1:,}"
         raise RunBroken(
-            f"any process that works on {rows} is killed, perhaps for want of memory; what was done is kept: "
-            "give the same command with --resume, on a larger machine or with --engine local"
+            f"every process that worked on {rows} was killed, perhaps because memory ran out; finished work is kept: "
+            "repeat the command with --resume, on a larger machine or with --engine local"
         )
 
     def keep(number: int, one: KeptSummary) -> None:

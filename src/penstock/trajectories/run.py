@@ -170,8 +170,8 @@ def run(
             if error.errno not in _FULL or wanted.target is None:
                 raise
             raise RunBroken(
-                f"{wanted.target} cannot be written: {error.strerror}; what was done is kept: "
-                "make room, and give the same command with --resume"
+                f"{wanted.target} cannot be written: {error.strerror}; finished work is kept: "
+                "make room, and repeat the command with --resume"
             ) from error
 
 
@@ -200,7 +200,7 @@ class _Work:
         self._progress.resumed_rows = sum(done.row_count for done in self._journal.done.values())
         for place in self._journal.files:
             if not (target := self._files[place].target).exists():
-                raise SettingsError(f"{target} was finished and is gone; remove {folder} to start again")
+                raise SettingsError(f"{target} was finished but is gone; remove {folder} to start again")
         self._progress.resumed_tokens = self._progress.totals.tokens_before
         self._progress.resumed_bytes = self._progress.read_bytes
 
@@ -232,7 +232,7 @@ class _Work:
             self._progress.seconds = self._now() - self._started
             on_progress(self._progress)
         if missing := [file.name for place, file in enumerate(self._files) if self._left.get(place, -1)]:
-            raise RunBroken(f"{missing[0]} was not done to its end; give the same command with --resume")
+            raise RunBroken(f"{missing[0]} was not finished; repeat the command with --resume")
 
     def finish(self) -> RunResult:
         """Returns the figures; the metrics file is written and what stood beside the output is removed."""
@@ -485,7 +485,7 @@ def _whole_part(journal: Journal, done: ShardResult) -> bytes:
     part = journal.part(done)
     if zlib.crc32(part) != done.crc:
         path = journal.folder / part_name(done.shard)
-        raise RunBroken(f"{path} is damaged; remove it and give the same command with --resume")
+        raise RunBroken(f"{path} is damaged; remove it and repeat the command with --resume")
     return part
 
 
@@ -531,8 +531,8 @@ class LocalEngine:
                 yield from (future.result() for future in finished)
         except BrokenProcessPool:
             raise RunBroken(
-                "a worker process was killed, perhaps for want of memory; what was done is kept: "
-                "give the same command with --resume, with fewer --workers if memory is short"
+                "a worker process was killed, perhaps because memory ran out; finished work is kept: "
+                "repeat the command with --resume, with fewer --workers if memory is short"
             ) from None
         finally:
             pool.shutdown(wait=True, cancel_futures=True)

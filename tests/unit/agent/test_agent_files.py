@@ -200,7 +200,7 @@ class TestPatching:
     def test_several_places_are_refused_with_their_lines(self, stage):
         path = stage.write("a.py", "x = 1\ny = 1\n")
         outcome = stage.run("patch", path="a.py", old="= 1", new="= 2")
-        assert "old is there 2 times, at lines 1, 2" in outcome.text
+        assert "old occurs 2 times, at lines 1, 2" in outcome.text
         assert path.read_text() == "x = 1\ny = 1\n"
 
     def test_all_places(self, stage):

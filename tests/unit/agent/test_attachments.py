@@ -142,7 +142,7 @@ class TestText:
     def test_too_much_at_once_is_refused(self, desk):
         for number in range(4):
             (desk.work / f"{number}.txt").write_text("a line of some length, again and again\n" * 2_000)
-        with pytest.raises(InputError, match=r"^2\.txt is too much to attach beside the other files"):
+        with pytest.raises(InputError, match=r"^2\.txt does not fit beside the other attached files"):
             desk.attach("@0.txt @1.txt @2.txt @3.txt")
         for number in range(21):
             (desk.work / f"{number}.txt").write_text("short\n")

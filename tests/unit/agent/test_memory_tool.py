@@ -54,7 +54,7 @@ class TestEntries:
             add_entry(BY_HAND, again)
 
     def test_words_of_several_entries_are_not_enough(self):
-        with pytest.raises(ToolFailure, match="2 entries have these words"):
+        with pytest.raises(ToolFailure, match="2 entries contain these words"):
             remove_entry(BY_HAND, "the")
 
 

@@ -346,7 +346,7 @@ def test_an_engine_that_decides_by_the_messages_is_asked_before_a_request(store,
 
 def test_an_engine_that_cannot_be_loaded_stops_only_who_chooses_it(store, tmp_path, plugins):
     write_plugin(plugins, "broken.py", "import nothing_like_it\n")
-    with pytest.raises(SettingsError, match=r"'broken', and that engine cannot be used: .*nothing_like_it"):
+    with pytest.raises(SettingsError, match=r"'broken', but that engine cannot be used: .*nothing_like_it"):
         agent_of([Reply(text="ok")], store, tmp_path, engine="broken")
     agent, _, _ = agent_of([Reply(text="ok")], store, tmp_path, engine="compressor")
     assert run(agent, "Hello.")[0].reason == "done"

@@ -144,7 +144,7 @@ BROKEN = {
     "several.py": (MINIMAL.format(name="One") + MINIMAL.format(name="Two"), "several engines (One, Two)"),
     "partial.py": (
         "import penstock\nclass Half(penstock.ContextEngine):\n    name = 'half'\n",
-        "lacks what every engine has: compress, should_compress, update_from_response",
+        "lacks required members: compress, should_compress, update_from_response",
     ),
     "other.py": ("class engine: pass\n", "the class engine"),
 }
@@ -158,7 +158,7 @@ def test_a_broken_plugin_is_told_by_name_and_stops_no_other(settings, folder, fi
     name = file.removesuffix(".py")
     assert reason in why(settings, name, FILE)
     assert engine_named("whole", settings).name == "Whole"
-    with pytest.raises(SettingsError, match=f"context.engine is '{name}', and that engine cannot be used"):
+    with pytest.raises(SettingsError, match=f"context.engine is '{name}', but that engine cannot be used"):
         engine_named(name, settings)
 
 

@@ -41,7 +41,7 @@ def test_what_is_written_to_a_file_that_has_gone_is_not_acknowledged(path, becom
     if becomes == "another file":
         path.parent.mkdir()
         path.touch()
-    with pytest.raises(StoreUnavailable, match="is not the file any more") as told:
+    with pytest.raises(StoreUnavailable, match="is no longer the file") as told:
         store.create(NewSession(id="b", at=2.0))
     assert str(path) in str(told.value)
     if becomes == "another file":

@@ -104,7 +104,7 @@ def _check_url(url: yarl.URL) -> yarl.URL:
             f"{url} is not fetched: only http:// and https:// addresses are; read_file reads files"
         )
     if url.user or url.password:
-        raise ToolFailure("the address holds a user or password; leave them out")
+        raise ToolFailure("the address contains a user name or password; leave them out")
     return url
 
 

@@ -87,7 +87,7 @@ def patch_text(text: str, old: str, new: str, *, everywhere: bool = False) -> Pa
         raise ToolFailure(why_not_found(text, old))
     if len(lines) > 1 and not everywhere:
         raise ToolFailure(
-            f"old is there {len(lines):,} times, at {_places(lines)}; "
+            f"old occurs {len(lines):,} times, at {_places(lines)}; "
             "give more of the lines around it, or all = true to replace each"
         )
     return Patched(text.replace(old, new), lines)

@@ -59,7 +59,7 @@ class Terminal(OwnTool[CommandArguments]):
         """Asks, runs the command, and returns its output and how it ended."""
         command = wanted.command
         if not command.strip() or "\0" in command:
-            raise ToolFailure("the command is empty or holds a null character")
+            raise ToolFailure("the command is empty or contains a null character")
         asked = Permission(tool=self.name, access=self.access, subject=command)
         decision = await context.approve(asked)
         if not decision.allowed:
