@@ -101,7 +101,7 @@ class TestTool:
             ({"action": "add"}, "needs text"),
             ({"action": "replace", "text": "x"}, "needs old"),
             ({"action": "remove"}, "needs old"),
-            ({"action": "remove", "old": "nothing like it"}, "no entry has these words"),
+            ({"action": "remove", "old": "nothing like it"}, "no entry contains these words"),
             ({"action": "forget"}, "action"),
             ({"action": "add", "text": "  \n"}, "text is empty"),
         ],
