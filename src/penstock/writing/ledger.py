@@ -177,6 +177,11 @@ _ONLY_POINTS = re.compile(
     re.IGNORECASE,
 )
 _OPTION = re.compile(r"(?:[-*•]|\(?\w[.)])\s|\*\*")
+# An item of a list that says what to do, as a review does: "2. Update the comment to use UTC instead of local time".
+_PROPOSES = re.compile(
+    r"(?:[-*•]|\(?\w{1,2}[.)])\s+\**(?:Add|Avoid|Change|Check|Consider|Document|Ensure|Extract|Fix|Handle|Make|Move|Remove|"
+    r"Rename|Replace|Rewrite|Simplify|Split|Test|Update|Use|Verify|Wrap|Write)\b"
+)
 _LEAST_CHOICE = 3  # words of a sentence that names a choice
 # Every text that the pattern finds contains one of these, and searching for them is much faster.
 _DECISION_HINTS = (
@@ -369,7 +374,7 @@ def _find_statements(text: str, redactor: Redactor) -> Iterator[str]:
         if (
             not sentence.startswith(("|", "#"))
             and not ("a" <= sentence[0] <= "z")  # the rest of a sentence that was wrapped
-            and not (offers and _OPTION.match(sentence) and not decides)
+            and (decides or not (_PROPOSES.match(sentence) or (offers and _OPTION.match(sentence))))
             and (_says_choice(sentence) if decides else _says_finding(sentence))
             and len(sentence) <= _LONGEST_SENTENCE
             and not sentence.endswith((":", ":**"))

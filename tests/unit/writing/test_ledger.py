@@ -457,6 +457,13 @@ class TestDecisionsAndQuestions:
     def test_an_announcement_or_a_remark_is_no_decision(self, sentence):
         assert ledger(assistant(f"All right. {sentence} So far.")).decisions == ()
 
+    @pytest.mark.parametrize("bullet", ["2. ", "- ", "* **", "a) "])
+    def test_an_item_of_a_review_that_says_what_to_do_is_no_decision(self, bullet):
+        review = f"The change is sound.\n\n{bullet}Update the comment in clock.go to use UTC instead of local time.\n"
+        assert ledger(assistant(review)).decisions == ()
+        done = "I updated the comment in clock.go to use UTC instead of local time."
+        assert texts(ledger(assistant(done)).decisions) == [done]
+
     def test_a_comment_in_code_is_no_decision(self):
         code = "```go\n// this works because the cache sees the new file at once\n```"
         found = ledger(
