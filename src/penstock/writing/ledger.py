@@ -177,10 +177,12 @@ _ONLY_POINTS = re.compile(
     re.IGNORECASE,
 )
 _OPTION = re.compile(r"(?:[-*•]|\(?\w[.)])\s|\*\*")
-# An item of a list that says what to do, as a review does: "2. Update the comment to use UTC instead of local time".
+# What is to be done, as a review says it: "2. Update the comment to use UTC instead of local time". A noun ("Update failed
+# because …") has no article behind it.
 _PROPOSES = re.compile(
-    r"(?:[-*•]|\(?\w{1,2}[.)])\s+\**(?:Add|Avoid|Change|Check|Consider|Document|Ensure|Extract|Fix|Handle|Make|Move|Remove|"
-    r"Rename|Replace|Rewrite|Simplify|Split|Test|Update|Use|Verify|Wrap|Write)\b"
+    r"(?:(?:[-*•]|\(?\w{1,2}[.)])\s+)?\**(?:Add|Avoid|Change|Check|Consider|Document|Ensure|Extract|Fix|Handle|Make|Move|"
+    r"Remove|Rename|Replace|Rewrite|Simplify|Split|Test|Update|Verify|Wrap|Write) (?:the|an?|all|any|each|every|this|that|"
+    r"these|those|its?)\b"
 )
 _LEAST_CHOICE = 3  # words of a sentence that names a choice
 # Every text that the pattern finds contains one of these, and searching for them is much faster.

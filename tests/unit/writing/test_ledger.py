@@ -461,8 +461,11 @@ class TestDecisionsAndQuestions:
     def test_an_item_of_a_review_that_says_what_to_do_is_no_decision(self, bullet):
         review = f"The change is sound.\n\n{bullet}Update the comment in clock.go to use UTC instead of local time.\n"
         assert ledger(assistant(review)).decisions == ()
-        done = "I updated the comment in clock.go to use UTC instead of local time."
-        assert texts(ledger(assistant(done)).decisions) == [done]
+        for found in (
+            "I updated the comment in clock.go to use UTC instead of local time.",
+            "Update failed in all of the regions because the comment in clock.go uses local time.",
+        ):
+            assert texts(ledger(assistant(found)).decisions) == [found]
 
     def test_a_comment_in_code_is_no_decision(self):
         code = "```go\n// this works because the cache sees the new file at once\n```"
