@@ -1124,7 +1124,7 @@ def _tell_task_once(entries: Sequence[HandoffEntry]) -> list[HandoffEntry]:
 
 def _tell_demands_once(entries: Sequence[HandoffEntry]) -> list[HandoffEntry]:
     """Returns the entries without demands that the task holds word for word; later handoffs find them in it again."""
-    tasks = {}
+    tasks: dict[int, str] = {}
     for entry in entries:
         if entry.section is HandoffSection.ACTIVE_TASK:
             tasks[entry.number] = f"{tasks.get(entry.number, '')}\n{entry.text}"
