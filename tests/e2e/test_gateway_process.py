@@ -55,7 +55,7 @@ def test_a_stream_that_runs_is_finished_after_sigterm_and_nobody_else_is_let_in(
         said = child.stderr.read()
         assert f"OPENAI_BASE_URL=http://127.0.0.1:{port}/v1" in said
         assert f"ANTHROPIC_BASE_URL=http://127.0.0.1:{port}\n" in said
-        assert "prompt caching: by the cache_control of each request, for 5 minutes or 1 hour" in said
+        assert "prompt caching: as the cache_control of each request says (5 minutes or 1 hour)" in said
         assert "Traceback" not in said
 
 
