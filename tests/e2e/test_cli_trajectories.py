@@ -207,7 +207,7 @@ def test_options_come_from_a_file_and_typed_ones_win(rows, tmp_path):
         (("in.jsonl", "out.jsonl", "--summary-tokens", "20000"), ("20,000", "smaller than the target")),
         (("in.jsonl", "out.jsonl", "--timeout", "5"), ("--timeout", "--summary-model")),
         (("empty", "out"), ("empty", ".parquet")),
-        (("bad.jsonl.gz", "out.jsonl.gz"), ("bad.jsonl.gz", "row 0")),
+        (("bad.jsonl.gz", "out.jsonl.gz"), ("bad.jsonl.gz", "cannot be read: ", "repair or replace")),
         (("bad.parquet", "out.parquet"), ("bad.parquet",)),
     ],
 )
