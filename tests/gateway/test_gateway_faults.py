@@ -766,6 +766,48 @@ def test_usage_is_settled_before_the_last_byte_goes_out(dialect, stream):
     run(talk())
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("dialect", ROUTES)
+def test_the_last_byte_waits_until_the_messages_are_on_disk_and_is_settled_behind(dialect, stream):
+    async def talk():
+        waits, durable = asyncio.Event(), asyncio.Event()
+
+        class Logging(Halving):
+            async def wait_until_durable(self, outgoing):
+                waits.set()
+                await durable.wait()
+                return True
+
+        fitter, got = Logging(), b""
+        async with (
+            scripted(["All of it."], fitter=fitter) as (gateway, _),
+            aiohttp.ClientSession() as session,
+        ):
+            body = asked_in(dialect, stream=stream)
+            if dialect == "chat" and stream:
+                body["stream_options"] = {"include_usage": True}
+
+            async def read():
+                nonlocal got
+                async with session.post(f"{gateway.address}{ROUTES[dialect]}", json=body) as response:
+                    async for data in response.content.iter_any():
+                        got += data
+
+            reading = asyncio.create_task(read())
+            await asyncio.wait_for(waits.wait(), 30)
+            await asyncio.sleep(0.01)
+            ends = {"chat": b"[DONE]", "responses": b"response.completed", "anthropic": b"message_stop"}
+            end = ends[dialect] if stream else b"All of it"
+            assert end not in got
+            durable.set()
+            await reading
+            assert end in got
+            await asyncio.wait_for(fitter.done.wait(), 30)
+            assert [one.usage.output_tokens > 0 for one in fitter.settled] == [True]
+
+    run(talk())
+
+
 def test_events_are_relayed_as_they_arrive():
     async def talk():
         gates = [asyncio.Event() for _ in PIECES]

@@ -73,7 +73,7 @@ from penstock.stores.store import open_store
 from penstock.stores.values import BRANCH, NewSession
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.conversation.dialects import Dialect
     from penstock.conversation.message import Message
@@ -250,11 +250,14 @@ class Conversations:
                 await self._make_room(order.conversation)
         return NotOpen()
 
-    async def append_together(self, orders: Sequence[Append]) -> list[Answer | Exception]:
+    async def append_together(
+        self, orders: Sequence[Append], tell: Callable[[Mapping[int, Appended]], None] | None = None
+    ) -> list[Answer | Exception]:
         """Carries out orders to log, each on another conversation, in one thread and one transaction; returns the answers.
 
         With many busy conversations, an order by itself would mostly cost waking a thread and waiting for the disk. An
-        exception among the answers is a fault of ours that concerns only that order.
+        exception among the answers is a fault of ours that concerns only that order. `tell` hears which of the orders are
+        durable as soon as they are, in that thread: answers to requests wait for it.
         """
         answers: list[Answer | Exception] = [NotOpen()] * len(orders)
         with ExitStack() as places:
@@ -276,8 +279,15 @@ class Conversations:
                     held.append((at, found, order))
                 else:
                     released.append(order)
-            pairs = [(found, order) for _, found, order in held]
-            logged = await self._in_thread(_log_together, pairs) if pairs else []
+
+            def log_all() -> list[Appended | Exception]:
+                logged = _log_together([(found, order) for _, found, order in held])
+                if tell is not None:
+                    done = zip(held, logged, strict=True)
+                    tell({at: one for (at, _, _), one in done if isinstance(one, Appended)})
+                return logged
+
+            logged = await self._in_thread(log_all) if held else []
             for (at, found, order), one in zip(held, logged, strict=True):
                 answers[at] = await self._answer_append(found, order, one)
         for order in released:

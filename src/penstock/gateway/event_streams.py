@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from penstock.errors import ErrorClass
     from penstock.gateway.exchange import WireDialect
+    from penstock.gateway.upstream_client import ArrivingAnswer
 
 __all__ = ["ItemInserter", "find_last_event", "hold_error", "hold_opening", "is_stream", "read_whole"]
 
@@ -43,12 +44,12 @@ _OPENINGS: Final = ("response.created", "response.in_progress", "response.queued
 _ENDS: Final = ("response.completed", "response.incomplete")
 
 
-def is_stream(answer: aiohttp.ClientResponse) -> bool:
+def is_stream(answer: ArrivingAnswer) -> bool:
     """Returns True for an answer that is a stream of events."""
     return answer.headers.get("content-type", "").startswith("text/event-stream")
 
 
-async def read_whole(answer: aiohttp.ClientResponse, most_bytes: int, held: bytes = b"") -> bytes:
+async def read_whole(answer: ArrivingAnswer, most_bytes: int, held: bytes = b"") -> bytes:
     """Returns the body of an answer behind `held`; of one that is larger than `most_bytes`, a beginning that is, too."""
     pieces, size = [held], len(held)
     while size <= most_bytes and (chunk := await answer.content.readany()):
@@ -57,7 +58,7 @@ async def read_whole(answer: aiohttp.ClientResponse, most_bytes: int, held: byte
     return b"".join(pieces)
 
 
-async def hold_error(answer: aiohttp.ClientResponse) -> tuple[bytes, ErrorClass | None]:
+async def hold_error(answer: ArrivingAnswer) -> tuple[bytes, ErrorClass | None]:
     """Returns the first bytes of an answer in one piece, or all of it if it is an error, and the refusal where it is one.
 
     Relays of others' models answer so, under a status that says that all is well; some send spaces before, to keep the
@@ -90,7 +91,7 @@ def _is_no_error(held: bytes) -> bool:
     return bool(is_told) and not _ERROR_START.match(said)
 
 
-async def hold_opening(answer: aiohttp.ClientResponse, dialect: str) -> tuple[bytes, ErrorClass | None]:
+async def hold_opening(answer: ArrivingAnswer, dialect: str) -> tuple[bytes, ErrorClass | None]:
     """Returns the first events of a stream, read until one says something, and the refusal where it is one.
 
     An overflow may come as an event in a stream that began well, and then it can still be answered with a smaller request.

@@ -5,8 +5,9 @@ HTTP: it gets each request whose messages may be compacted, and returns the body
 
     outgoing = await fitter.fit(incoming)            # before the request goes upstream
     outgoing = await fitter.recover(outgoing, failure)   # after a refusal as too large; None: tell the caller
-    waiting = fitter.settle(outgoing, report)        # before the last byte of the answer; after `await waiting` the log
-                                                     # is durable, or at once if that is None
+    if await fitter.wait_until_durable(outgoing): …  # before the last byte of the answer; then it is settled behind it
+    waiting = fitter.settle(outgoing, report)        # else before; after `await waiting` the log is durable, or at once
+                                                     # if that is None
 """
 
 from __future__ import annotations
@@ -143,6 +144,9 @@ class Fitter(Protocol):
     async def recover(self, outgoing: Outgoing, failure: ErrorClass) -> Outgoing | None:
         """Returns a smaller request after the provider refused this one as too large; None if there is none."""
 
+    async def wait_until_durable(self, outgoing: Outgoing) -> bool:
+        """Waits until the messages of the request are on disk; False where that failed, and settling tries again."""
+
     def settle(self, outgoing: Outgoing, report: AnswerReport) -> Awaitable[None] | None:
         """Records the outcome of the request; returns what to await until its messages are durable, or None if they are."""
 
@@ -159,6 +163,10 @@ class PassThrough:
 
     async def recover(self, outgoing: Outgoing, failure: ErrorClass) -> Outgoing | None:
         """Returns None: nothing can be made smaller."""
+
+    async def wait_until_durable(self, outgoing: Outgoing) -> bool:  # noqa: ARG002 - the protocol's
+        """Returns True: nothing is kept."""
+        return True
 
     def settle(self, outgoing: Outgoing, report: AnswerReport) -> Awaitable[None] | None:
         """Does nothing."""

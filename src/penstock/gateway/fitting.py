@@ -196,6 +196,11 @@ class ConversationFitter:
             return None  # it would be refused again
         return again
 
+    async def wait_until_durable(self, outgoing: Outgoing) -> bool:
+        """Waits until the messages of the request are logged; False where its worker has lost them."""
+        ticket = outgoing.ticket
+        return not isinstance(ticket, Ticket) or await self._tracker.wait_for_log(ticket)
+
     def settle(self, outgoing: Outgoing, report: AnswerReport) -> Awaitable[None] | None:
         """Records the outcome of the request; returns what to await until its messages are durable, None if they are."""
         ticket = outgoing.ticket

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 from multidict import CIMultiDict
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from multidict import MultiMapping
 
 __all__ = [
@@ -16,6 +18,7 @@ __all__ = [
     "REQUEST_ID",
     "copy_answer_headers",
     "copy_request_headers",
+    "write_head",
 ]
 
 _HOP_BY_HOP: Final = frozenset(
@@ -71,3 +74,19 @@ def copy_request_headers(
 def copy_answer_headers(headers: MultiMapping[str]) -> CIMultiDict[str]:
     """Returns the headers of an answer that go to the caller."""
     return _copy(headers, _NOT_RETURNED)
+
+
+def write_head(line: str, headers: MultiMapping[str], more: Mapping[str, str]) -> bytes:
+    """Returns the head of a request with these headers: the bytes of each value as they came.
+
+    Raises ValueError for a value that would be more than one header.
+    """
+    lines = [line]
+    lines += [f"{name}: {value}" for name, value in more.items()]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    lines += ("", "")
+    head = "\r\n".join(lines)
+    breaks = len(lines) - 1
+    if head.count("\r") != breaks or head.count("\n") != breaks or "\0" in head:
+        raise ValueError("a header holds a control character")
+    return head.encode("utf-8", "surrogateescape")  # bytes that are no UTF-8 were read in this way

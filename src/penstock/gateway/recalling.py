@@ -34,11 +34,10 @@ from penstock.recall.tools import TOOL_NAMES, tool_schemas
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    import aiohttp
-
     from penstock.errors import ErrorClass
     from penstock.gateway.exchange import Recalling, WireDialect
     from penstock.gateway.tracking import Ticket, Tracker
+    from penstock.gateway.upstream_client import ArrivingAnswer
     from penstock.gateway.weaving import WovenRound
     from penstock.gateway.workers import Workers
     from penstock.measure.usage import Usage
@@ -199,7 +198,7 @@ class Rounds:
         return woven.goes_on and len(self._rounds) <= MOST_ROUNDS + 1
 
     async def _weave(self, got: UpstreamAnswer) -> None:
-        answer: aiohttp.ClientResponse = got.answer
+        answer: ArrivingAnswer = got.answer
         encoding = answer.headers.get("content-encoding", "").lower()
         unpacker = Unpacker(encoding) if encoding in Unpacker.ENCODINGS else None
         left = _MOST_STREAM_BYTES if self._streamed else MOST_ANSWER_BYTES
@@ -227,7 +226,7 @@ class Rounds:
             self._rounds[-1] = (woven, results)
             following = self._recalling.write_next(body, woven, results)
             got = await self._ask(following)
-        answer: aiohttp.ClientResponse = got.answer
+        answer: ArrivingAnswer = got.answer
         if got.refusal is not None or answer.status >= 400:
             failure = classify_error(
                 answer.status, got.held or await read_whole(answer, _ERROR_BYTES), answer.headers

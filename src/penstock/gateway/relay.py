@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
 import aiohttp
 from aiohttp import web
-from aiohttp.payload import Payload
 from multidict import CIMultiDict
 
 from penstock._log import log
 from penstock.errors import ErrorClass, ErrorKind, ProviderError
-from penstock.gateway.callers import Refused
 from penstock.gateway.event_streams import (
     ItemInserter,
     find_last_event,
@@ -27,7 +25,7 @@ from penstock.gateway.event_streams import (
     read_whole,
 )
 from penstock.gateway.exchange import AnswerReport, Incoming, Outgoing
-from penstock.gateway.headers import CREDENTIALS, LONGEST_LINE_BYTES, OWN, REQUEST_ID, copy_answer_headers
+from penstock.gateway.headers import CREDENTIALS, OWN, REQUEST_ID, copy_answer_headers
 from penstock.gateway.recalling import READABLE, Rounds, UpstreamAnswer
 from penstock.gateway.refusals import (
     SIZE_KINDS,
@@ -37,30 +35,30 @@ from penstock.gateway.refusals import (
     refuse_too_long_in_stream,
 )
 from penstock.gateway.requests import read_envelope
+from penstock.gateway.upstream_client import BodyStream, UpstreamClient
 from penstock.gateway.usage_tap import MOST_ANSWER_BYTES, UsageTap
 from penstock.providers.classify import classify_error
 from penstock.providers.failures import network_failure
 from penstock.providers.retries import CERTIFICATE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from penstock.gateway.callers import ServedRequest
     from penstock.gateway.exchange import Fitter, OwnAnswer, Recalling, WireDialect
     from penstock.gateway.requests import CallerWishes, Route
+    from penstock.gateway.upstream_client import ArrivingAnswer
     from penstock.gateway.upstreams import Upstream, Upstreams
     from penstock.measure.usage import Usage
     from penstock.settings import GatewaySettings
 
-__all__ = ["BodyStream", "Relay", "RelayRequest", "answer_unanswered", "drop_caller"]
+__all__ = ["Relay", "RelayRequest", "answer_unanswered", "drop_caller"]
 
 _T = TypeVar("_T")
 
-_AUTO_HEADERS: Final = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
 _WHOLE_BYTES: Final = 1 << 18  # an answer of known length up to this is read first and sent in one piece
 _LITTLE_BYTES: Final = 1 << 16  # of a body in which the model is looked up for the log alone
 _ERROR_BYTES: Final = 1 << 20
-_BUFFER_BYTES: Final = 1 << 18
 _NOT_ANSWERING: Final = frozenset({502, 503, 504, 529})  # another upstream is asked, where there is one
 _NEVER_SIZE: Final = frozenset({401, 402, 403, 404, 429})  # errors that no smaller body would mend
 _FIRST_PAUSE_SECONDS: Final = 0.2
@@ -93,30 +91,19 @@ class Relay:
         self._fitter = fitter
         self._settings = settings
         self._max_attempts = max_attempts
-        self._timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=settings.connect_seconds, sock_read=settings.idle_seconds
+        self._client = UpstreamClient(
+            connect_seconds=settings.connect_seconds, idle_seconds=settings.idle_seconds
         )
-        self._session: aiohttp.ClientSession | None = None
         self._beside: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=self._timeout,
-            auto_decompress=False,  # what is packed is relayed as it is
-            skip_auto_headers=_AUTO_HEADERS,
-            read_bufsize=_BUFFER_BYTES,
-            max_line_size=LONGEST_LINE_BYTES,
-            max_field_size=LONGEST_LINE_BYTES,
-        )
+        await self._client.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._beside:
             await asyncio.gather(*self._beside, return_exceptions=True)
-        if self._session is not None:
-            await self._session.close()
+        await self._client.__aexit__()
 
     # A request with messages.
 
@@ -142,8 +129,6 @@ class Relay:
         if isinstance(body, BodyStream):
             retries = 0  # it can be read once
             asked = asked._replace(upstreams=asked.upstreams[:1])
-            if body.length is not None:
-                asked.headers["Content-Length"] = str(body.length)
         try:
             answer = await self.send(asked, body, retries=retries)
         except ProviderError:
@@ -155,7 +140,9 @@ class Relay:
 
     # Sending.
 
-    async def send(self, asked: RelayRequest, body: Any, *, retries: int) -> aiohttp.ClientResponse:
+    async def send(
+        self, asked: RelayRequest, body: bytes | BodyStream | None, *, retries: int
+    ) -> ArrivingAnswer:
         """Returns the first answer to the request, of whatever status. Raises ProviderError where there is none."""
         last = len(asked.upstreams) - 1
         asked.served.sent_at = asked.served.sent_at or asyncio.get_running_loop().time()
@@ -182,35 +169,29 @@ class Relay:
                 return answer
         raise problem or _make_no_answer()
 
-    async def send_to(self, upstream: Upstream, asked: RelayRequest) -> aiohttp.ClientResponse:
+    async def send_to(self, upstream: Upstream, asked: RelayRequest) -> ArrivingAnswer:
         """Returns the answer of this upstream to a request without a body. Raises ProviderError where there is none."""
         return await self._send_once(asked, upstream, self._headers_for(asked, upstream), None)
 
     async def _send_once(
-        self, asked: RelayRequest, upstream: Upstream, headers: CIMultiDict[str], body: Any
-    ) -> aiohttp.ClientResponse:
-        if self._session is None:
-            raise RuntimeError("the relay is not open: use it in `async with`")
+        self,
+        asked: RelayRequest,
+        upstream: Upstream,
+        headers: CIMultiDict[str],
+        body: bytes | BodyStream | None,
+    ) -> ArrivingAnswer:
+        url = self._upstreams.url(upstream, asked.route.path, asked.query)
         try:
-            answer = await self._session.request(
-                asked.method,
-                self._upstreams.url(upstream, asked.route.path, asked.query),
-                data=_Body(body) if isinstance(body, bytes) else body,
-                headers=headers,
-                allow_redirects=False,
-            )
-            if answer.status < 200:  # a switch of protocols, which the request did not ask for
-                answer.close()
-                raise aiohttp.ClientResponseError(answer.request_info, ())
+            return await self._client.ask(asked.method, url, headers, body)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             # Not chained: it may carry headers with the caller's key.
             raise _map_network_error(error, upstream.address.hostname) from None
-        return answer
 
     def _headers_for(self, asked: RelayRequest, upstream: Upstream) -> CIMultiDict[str]:
         """Returns the headers for an upstream. The caller's credential is for the first alone, and for others at its host."""
         own = upstream.auth_headers(asked.dialect)
-        if not own and upstream.address.hostname == asked.upstreams[0].address.hostname:
+        first = asked.upstreams[0]
+        if not own and (upstream is first or upstream.address.hostname == first.address.hostname):
             return asked.headers
         headers = CIMultiDict(
             (name, value) for name, value in asked.headers.items() if name.lower() not in CREDENTIALS
@@ -231,6 +212,12 @@ class Relay:
     async def recover(self, outgoing: Outgoing, failure: ErrorClass) -> Outgoing | None:
         """Returns a smaller request after a refusal; None where there is none, or the fitter fails."""
         return await _shield_request("recover", self._fitter.recover(outgoing, failure), lambda _fault: None)
+
+    async def wait_until_durable(self, outgoing: Outgoing) -> bool:
+        """Waits until the messages of a request are on disk, so that it may be settled behind its answer; else False."""
+        return await _shield_request(
+            "settle", self._fitter.wait_until_durable(outgoing), lambda _fault: False
+        )
 
     def settle(self, outgoing: Outgoing, report: AnswerReport) -> asyncio.Task[None] | None:
         """Tells the fitter the outcome of a request; returns a task that ends when its messages are durable, None if they are.
@@ -273,39 +260,6 @@ def _tell_fault(verb: str, error: Exception) -> str:
     fault = type(error).__name__
     log.warning("the gateway could not %s a request: %s", verb, fault)
     return fault
-
-
-class BodyStream:
-    """A body that is passed on as it arrives. `problem` is the reason why it was broken off."""
-
-    def __init__(self, pieces: AsyncIterator[bytes], length: int | None) -> None:
-        self.length = length
-        self.problem: Refused | None = None
-        self._pieces = pieces
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        try:
-            async for piece in self._pieces:
-                yield piece
-        except Refused as refused:
-            self.problem = refused
-            raise
-
-
-class _Body(Payload):
-    """A body that is written in one piece. aiohttp's own warns about large ones, which are normal here."""
-
-    _autoclose = True
-
-    def __init__(self, value: bytes) -> None:
-        super().__init__(value, content_type="application/json")
-        self._size = len(value)
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return self._value.decode(encoding, errors)  # type: ignore[no-any-return]
-
-    async def write(self, writer: Any) -> None:
-        await writer.write(self._value)
 
 
 class _Exchange:
@@ -385,7 +339,7 @@ class _Exchange:
         self._served.recoveries += 1
         return smaller
 
-    async def _read_refusal(self, answer: aiohttp.ClientResponse) -> tuple[bytes, ErrorClass | None]:
+    async def _read_refusal(self, answer: ArrivingAnswer) -> tuple[bytes, ErrorClass | None]:
         """Returns the part of the answer that had to be read to know whether it is a refusal for size, and the refusal if it is one."""
         if answer.status >= 400:
             if answer.status in _NEVER_SIZE:
@@ -399,7 +353,7 @@ class _Exchange:
 
     # The answer.
 
-    async def _relay_answer(self, answer: aiohttp.ClientResponse, held: bytes) -> web.StreamResponse:
+    async def _relay_answer(self, answer: ArrivingAnswer, held: bytes) -> web.StreamResponse:
         served = self._served
         served.status = answer.status
         streamed = is_stream(answer)
@@ -418,7 +372,7 @@ class _Exchange:
             return await self._relay_whole(answer, held)
         return await self._relay_pieces(answer, held)
 
-    async def _relay_whole(self, answer: aiohttp.ClientResponse, held: bytes) -> web.StreamResponse:
+    async def _relay_whole(self, answer: ArrivingAnswer, held: bytes) -> web.StreamResponse:
         try:
             body = await read_whole(answer, MOST_ANSWER_BYTES, held)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -427,16 +381,16 @@ class _Exchange:
         if len(body) > MOST_ANSWER_BYTES:
             return await self._relay_pieces(answer, body)
         if self._tap is not None:
-            self._tap.feed(body)
+            self._tap.feed(body)  # and read when it is settled
         if self._inserter is not None:
             body = self._inserter.insert_whole(body)
-        await self._settle(answer.status)
+        await self._settle_behind(answer.status)
         self._served.bytes_out = len(body)
         return web.Response(
             status=answer.status, reason=answer.reason, headers=self._headers_of(answer), body=body
         )
 
-    async def _relay_pieces(self, answer: aiohttp.ClientResponse, held: bytes) -> web.StreamResponse:
+    async def _relay_pieces(self, answer: ArrivingAnswer, held: bytes) -> web.StreamResponse:
         response = web.StreamResponse(
             status=answer.status, reason=answer.reason, headers=self._headers_of(answer)
         )
@@ -462,20 +416,20 @@ class _Exchange:
                         if inserter is None and (early := find_last_event(chunk)):
                             await response.write(chunk[:early])  # only the end waits for the log
                             chunk = chunk[early:]
-                        await self._settle(answer.status)
+                        await self._settle_behind(answer.status)
                 await response.write(chunk if inserter is None else inserter.feed(chunk))
                 chunk = b""
                 served.complete = tap is not None and tap.ended
         except _BROKEN as error:
             return await self._cut_off(response, error)
-        await self._settle(answer.status)
+        await self._settle_behind(answer.status)
         await response.write_eof(b"" if inserter is None else inserter.end())
         return response
 
     # An answer in whose rounds the model looks things up; the caller sees one.
 
     async def _relay_rounds(
-        self, answer: aiohttp.ClientResponse, held: bytes, outgoing: Outgoing, recalling: Recalling
+        self, answer: ArrivingAnswer, held: bytes, outgoing: Outgoing, recalling: Recalling
     ) -> web.StreamResponse:
         streamed, headers = is_stream(answer), self._headers_of(answer)
         headers.popall("content-encoding", None)
@@ -524,7 +478,7 @@ class _Exchange:
         drop_caller(self._request)
         return response
 
-    def _headers_of(self, answer: aiohttp.ClientResponse) -> CIMultiDict[str]:
+    def _headers_of(self, answer: ArrivingAnswer) -> CIMultiDict[str]:
         headers = copy_answer_headers(answer.headers)
         headers[REQUEST_ID] = self._served.id
         headers.update(self._served.headers)
@@ -543,7 +497,7 @@ class _Exchange:
         )
 
     async def _relay_refusal(
-        self, answer: aiohttp.ClientResponse, held: bytes, failure: ErrorClass
+        self, answer: ArrivingAnswer, held: bytes, failure: ErrorClass
     ) -> web.StreamResponse:
         """Sends the provider's refusal to the caller: unchanged if clients understand it, else in the form of the API."""
         self._served.failure = failure
@@ -592,6 +546,19 @@ class _Exchange:
         elif self._tap is not None and self._served.usage is None:
             self._served.usage, _ = self._tap.report
 
+    async def _settle_behind(self, status: int) -> None:
+        """Settles once the rest of the answer has gone out, which may not be before the messages are on disk."""
+        if (
+            self._settled
+            or self._outgoing is None
+            or not await self._relay.wait_until_durable(self._outgoing)
+        ):
+            await self._settle(status)
+            return
+        self._settled = True
+        outgoing = self._outgoing
+        asyncio.get_running_loop().call_soon(lambda: self._relay.settle(outgoing, self._report(status)))
+
     def _report(self, status: int) -> AnswerReport:
         usage, names = self._tap.report if self._tap is not None else (None, False)
         self._served.usage = usage
@@ -626,7 +593,7 @@ def answer_unanswered(error: ProviderError, dialect: str | None, served: ServedR
 
 
 async def _relay_plain(
-    request: web.BaseRequest, answer: aiohttp.ClientResponse, served: ServedRequest
+    request: web.BaseRequest, answer: ArrivingAnswer, served: ServedRequest
 ) -> web.StreamResponse:
     """Relays an answer on a route that the gateway does not know. Only its usage is read."""
     served.status = answer.status
@@ -659,7 +626,7 @@ async def _relay_plain(
     return response
 
 
-def _open_tap(answer: aiohttp.ClientResponse, served: ServedRequest) -> UsageTap | None:
+def _open_tap(answer: ArrivingAnswer, served: ServedRequest) -> UsageTap | None:
     """Returns a tap for the usage of such an answer; None if it cannot report any."""
     streamed = is_stream(answer)
     if answer.status >= 400 or not (streamed or answer.content_type == "application/json"):
@@ -667,12 +634,12 @@ def _open_tap(answer: aiohttp.ClientResponse, served: ServedRequest) -> UsageTap
     return UsageTap(served.dialect or "chat", streamed=streamed, encoding=_find_encoding(answer))
 
 
-def _find_encoding(answer: aiohttp.ClientResponse) -> str:
+def _find_encoding(answer: ArrivingAnswer) -> str:
     encoding = answer.headers.get("content-encoding", "").lower()
     return "" if encoding == "identity" else encoding
 
 
-async def _read_some(answer: aiohttp.ClientResponse, most_bytes: int) -> bytes:
+async def _read_some(answer: ArrivingAnswer, most_bytes: int) -> bytes:
     """Returns the first bytes of a body, or all of it if it is short."""
     pieces: list[bytes] = []
     size = 0
@@ -683,7 +650,7 @@ async def _read_some(answer: aiohttp.ClientResponse, most_bytes: int) -> bytes:
     return b"".join(pieces)
 
 
-def _note_answer(served: ServedRequest, answer: aiohttp.ClientResponse, place: int) -> None:
+def _note_answer(served: ServedRequest, answer: ArrivingAnswer, place: int) -> None:
     served.first_byte_at = asyncio.get_running_loop().time()
     served.fallbacks = place
     served.upstream_request_id = answer.headers.get("x-request-id") or answer.headers.get("request-id") or ""

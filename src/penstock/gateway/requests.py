@@ -66,6 +66,7 @@ _KNOWN: Final = {
         Route(RouteKind.MODELS, "/models"),
     )
 }
+_PLAIN: Final = {f"/v1{path}": route for path, route in _KNOWN.items()}
 _PROBES: Final = "/api/"  # where programs look for Ollama and others; no API of ours is there
 _VERSION: Final = "/v1/"
 _ODD: Final = ("%", "\\", "//", "/.")  # in paths that can be spelled otherwise
@@ -77,6 +78,9 @@ def read_route(path: str) -> Route | None:
     Clients that take `/v1` for a part of their base URL send the routes that we know without it, if it was left out.
     A route that we know is found in any spelling: an upstream may understand it, and limits hold for it.
     """
+    known = _PLAIN.get(path)
+    if known is not None:
+        return known
     if any(odd in path for odd in _ODD):
         plain = _spell_plainly(path)
         if "/.." in plain:

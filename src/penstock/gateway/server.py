@@ -24,7 +24,7 @@ from penstock.gateway.headers import LONGEST_LINE_BYTES, copy_request_headers
 from penstock.gateway.joining import read_run
 from penstock.gateway.named_models import list_models_named, names_several
 from penstock.gateway.refusals import answer_error
-from penstock.gateway.relay import BodyStream, Relay, RelayRequest, answer_unanswered, drop_caller
+from penstock.gateway.relay import Relay, RelayRequest, answer_unanswered, drop_caller
 from penstock.gateway.requests import (
     RouteKind,
     read_credential,
@@ -35,6 +35,7 @@ from penstock.gateway.requests import (
     stricter_store,
     tells_compaction,
 )
+from penstock.gateway.upstream_client import BodyStream
 from penstock.gateway.upstreams import list_models
 from penstock.providers.address import is_loopback
 from penstock.web.door import name_of_host

@@ -261,7 +261,12 @@ class Tracker:
     def take_request(self, request: ReadRequest, known: KnownConversation) -> None:
         """Takes note that a request of this conversation goes out now."""
         known.last_request = self._clock()
-        self._known.keep(known, request.body.listed)
+        # The tables can wait until it has gone out.
+        asyncio.get_running_loop().call_soon(self._keep_known, known, request.body.listed)
+
+    def _keep_known(self, known: KnownConversation, listed: bytes) -> None:
+        if self._known.get(known.id) is known:  # else it has left meanwhile
+            self._known.keep(known, listed)
 
     def drop(self, known: KnownConversation) -> None:
         """Forgets a conversation: its worker has lost it."""
@@ -295,20 +300,25 @@ class Tracker:
         return idle >= standing.cold_seconds and tokens >= standing.cold_from_tokens
 
     def log_beside(self, request: ReadRequest, known: KnownConversation) -> None:
-        """Orders the new messages of a request to be logged, and does not wait."""
+        """Orders the new messages of a request to be logged, once it has gone out, and does not wait."""
         length, new = known.length, request.seen.slice_from(known.length)
         known.take(request.seen)
-        if not new:
-            return
+        if new:
+            known.unsized_bytes += sum(map(len, new))
+            outside = self._take_outside(request, known)
+            known.writing = self.run_beside(self._log(known, length, new, outside))
+
+    async def _log(
+        self, known: KnownConversation, length: int, new: tuple[bytes, ...], outside: Outside | None
+    ) -> None:
         order = Append(
             conversation=known.id,
             length=length,
             messages=new,
-            outside=self._take_outside(request, known),
+            outside=outside,
             used=self._take_reports(known),
         )
-        known.unsized_bytes += sum(map(len, new))
-        known.writing = self.run_beside(self._carry_out(known, order))
+        await self._carry_out(known, order)
 
     async def ask(self, request: ReadRequest, known: KnownConversation) -> Fitted | None:
         """Orders the worker to log the new messages and to compact if that is due; None if it does not have the conversation."""
@@ -382,6 +392,12 @@ class Tracker:
         """Returns True where the messages of a request are logged."""
         known = ticket.known
         return not known.stale and (known.writing is None or known.writing.done())
+
+    async def wait_for_log(self, ticket: Ticket) -> bool:
+        """Waits for what was ordered to be logged; returns True where the messages of a request are."""
+        if not self.is_durable(ticket):
+            await self._wait_for_writing(ticket.known)
+        return self.is_durable(ticket)
 
     async def wait_until_durable(self, ticket: Ticket) -> None:
         """Waits until the messages of a request are logged; logs them again where its worker has lost them."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.gateway.callers import Caller
     from penstock.gateway.relay import Relay, RelayRequest
+    from penstock.gateway.upstream_client import ArrivingAnswer
     from penstock.settings import GatewaySettings
 
 __all__ = ["Upstream", "Upstreams", "list_models", "read_upstreams"]
@@ -196,7 +197,7 @@ async def _ask(
         return upstream, await _read_entries(answer)
 
 
-async def _read_entries(answer: aiohttp.ClientResponse) -> list[dict[str, Any]]:
+async def _read_entries(answer: ArrivingAnswer) -> list[dict[str, Any]]:
     """Returns the entries of a listing; none for an answer that is none."""
     try:
         async with asyncio.timeout(_LISTING_SECONDS):

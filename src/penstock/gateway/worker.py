@@ -38,9 +38,9 @@ from penstock.gateway.running import run_in_loop
 from penstock.measure.tokens import expect_many_counts
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Coroutine, Mapping, Sequence
 
-    from penstock.gateway.orders import Answer
+    from penstock.gateway.orders import Answer, Appended
 
 __all__ = ["main"]
 
@@ -72,13 +72,15 @@ class _Service:
     def __init__(self, conversations: Conversations, answers: int) -> None:
         self._conversations = conversations
         self._answers_fd = answers
+        self._loop: asyncio.AbstractEventLoop
+        self._writing = threading.Lock()  # what was logged is told by the thread that has logged it
         self._frames = FrameSplitter()
         self._under_way: set[asyncio.Task[None]] = set()
         self._busy: Counter[str] = Counter()  # orders under way, by conversation
         self._ended = asyncio.Event()
 
     async def run(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         if sys.platform == "linux":
             loop.add_signal_handler(signal.SIGUSR1, self._ended.set)
             if not follow_parent(signal.SIGUSR1):
@@ -147,10 +149,11 @@ class _Service:
         """Writes an answer; its parent takes it at once, and one that is gone gets none."""
         view = memoryview(frame)
         try:
-            while view:
-                view = view[os.write(self._answers_fd, view) :]
+            with self._writing:
+                while view:
+                    view = view[os.write(self._answers_fd, view) :]
         except OSError:
-            self._ended.set()
+            self._loop.call_soon_threadsafe(self._ended.set)
 
     async def _carry_out(self, number: int, order: Order) -> None:
         try:
@@ -161,16 +164,23 @@ class _Service:
         self._write(write_frame(number, answer))
 
     async def _log_together(self, orders: Sequence[tuple[int, Append]]) -> None:
+        told: set[int] = set()
+
+        def tell(logged: Mapping[int, Appended]) -> None:
+            told.update(logged)
+            self._write(b"".join(write_frame(orders[at][0], answer) for at, answer in logged.items()))
+
         answers: Sequence[Answer | Exception]
         try:
-            answers = await self._conversations.append_together([order for _, order in orders])
+            answers = await self._conversations.append_together([order for _, order in orders], tell)
         except Exception as error:  # noqa: BLE001 - as above; those who wait for an answer would wait for ever
             answers = [error] * len(orders)
         frames = []
-        for (number, order), answer in zip(orders, answers, strict=True):
+        for at, ((number, order), answer) in enumerate(zip(orders, answers, strict=True)):
             self._rest(order)
-            told = Failed(log_fault(answer, order)) if isinstance(answer, Exception) else answer
-            frames.append(write_frame(number, told))
+            if at not in told:
+                said = Failed(log_fault(answer, order)) if isinstance(answer, Exception) else answer
+                frames.append(write_frame(number, said))
         self._write(b"".join(frames))
 
     def _rest(self, order: Order) -> None:

@@ -173,6 +173,7 @@ class _Worker:
         self._last = 0
         self._gathered: list[bytes] = []  # frames that go out together
         self._writing_later: asyncio.TimerHandle | None = None
+        self._written_at = 0.0
         self._closing = False
         self._running = asyncio.Event()  # there is a process
         self._rest_seconds = _FIRST_REST_SECONDS
@@ -216,10 +217,15 @@ class _Worker:
     def _write_soon(self) -> None:
         """Writes the order soon, together with others, when the request that it came with has gone upstream.
 
-        A write wakes the worker up, which may take the core from this process; no request is to wait for that.
+        A write wakes the worker up, which may take the core from this process; no request is to wait for that. An order
+        that comes alone is written at once: by now its request has gone out, and its answer may be quick.
         """
-        if self._writing_later is None:
-            loop = asyncio.get_running_loop()
+        if self._writing_later is not None:
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._written_at > _GATHERED_SECONDS:
+            self._writing_later = loop.call_later(0, self.write_gathered)
+        else:
             self._writing_later = loop.call_later(_GATHERED_SECONDS, self.write_gathered)
 
     def write_gathered(self) -> None:
@@ -230,6 +236,7 @@ class _Worker:
         stdin = None if self._process is None else self._process.stdin
         if self._gathered and stdin is not None and not stdin.is_closing():  # else its process has just ended
             stdin.write(b"".join(self._gathered))
+            self._written_at = asyncio.get_running_loop().time()
         self._gathered.clear()
 
     async def wait_for_next(self) -> bool:
