@@ -98,6 +98,37 @@ def test_a_body_arrives_whole_however_it_was_cut(sizes):
     run(talk())
 
 
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/whatever"])
+@pytest.mark.parametrize("length", [True, False], ids=["whole", "streamed"])
+def test_the_bytes_of_a_header_pass_though_they_are_no_utf_8(path, length):
+    """Latin-1 is what HTTP once allowed, and old programs send."""
+
+    async def talk():
+        ends = (
+            b"Content-Length: 2\r\n\r\n{}"
+            if length
+            else b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+        )
+        answer = b"HTTP/1.1 200 Tr\xe8s bien\r\nX-Latin: caf\xe9\r\nX-Utf: caf\xc3\xa9\r\n" + ends
+        async with Player([answer]) as upstream, gateway_to(upstream.base_url) as gateway:
+            async with connected(gateway) as (reader, writer):
+                writer.write(
+                    post(path, b"{}", b"X-Latin: na\xefve", b"X-Utf: na\xc3\xafve", b"Connection: close")
+                )
+                got = await asyncio.wait_for(reader.read(), 30)
+            head, _, body = got.partition(b"\r\n\r\n")
+            lines = head.split(b"\r\n")
+            assert lines[0] == b"HTTP/1.1 200 Tr\xe8s bien"
+            assert b"X-Latin: caf\xe9" in lines
+            assert b"X-Utf: caf\xc3\xa9" in lines
+            assert body == (b"{}" if length else b"2\r\n{}\r\n0\r\n\r\n")
+            sent = upstream.requests[0][0].split(b"\r\n")
+            assert b"X-Latin: na\xefve" in sent
+            assert b"X-Utf: na\xc3\xafve" in sent
+
+    run(talk())
+
+
 def test_query_headers_and_method_pass_and_our_own_stay_here():
     async def talk():
         async with Player([OK]) as upstream, gateway_to(upstream.base_url) as gateway:

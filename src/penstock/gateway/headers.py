@@ -76,8 +76,8 @@ def copy_answer_headers(headers: MultiMapping[str]) -> CIMultiDict[str]:
     return _copy(headers, _NOT_RETURNED)
 
 
-def write_head(line: str, headers: MultiMapping[str], more: Mapping[str, str]) -> bytes:
-    """Returns the head of a request with these headers: the bytes of each value as they came.
+def write_head(line: str, headers: MultiMapping[str], more: Mapping[str, str] = {}) -> bytes:
+    """Returns the head of a request or an answer with these headers: the bytes of each value as they came.
 
     Raises ValueError for a value that would be more than one header.
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 import aiohttp
 from aiohttp import web
@@ -25,7 +25,7 @@ from penstock.gateway.event_streams import (
     read_whole,
 )
 from penstock.gateway.exchange import AnswerReport, Incoming, Outgoing
-from penstock.gateway.headers import CREDENTIALS, OWN, REQUEST_ID, copy_answer_headers
+from penstock.gateway.headers import CREDENTIALS, OWN, REQUEST_ID, copy_answer_headers, write_head
 from penstock.gateway.recalling import READABLE, Rounds, UpstreamAnswer
 from penstock.gateway.refusals import (
     SIZE_KINDS,
@@ -262,6 +262,29 @@ def _tell_fault(verb: str, error: Exception) -> str:
     return fault
 
 
+class _RelayedHead:
+    """Writes the head of an answer with the bytes of each value as they came. aiohttp leaves out what is no UTF-8."""
+
+    async def _write_headers(self: Any) -> None:
+        """Takes the place of aiohttp's, where a value is not plain ASCII."""
+        if "".join(self.headers.values()).isascii() and self.reason.isascii():
+            await super()._write_headers()  # type: ignore[misc]
+            return
+        request = self._req
+        major, minor = request.version
+        head = write_head(f"HTTP/{major}.{minor} {self.status} {self.reason}", self.headers)
+        request.transport.write(head)
+        request.writer.output_size += len(head)
+
+
+class _WholeAnswer(_RelayedHead, web.Response):
+    pass
+
+
+class _Answer(_RelayedHead, web.StreamResponse):
+    pass
+
+
 class _Exchange:
     """One request with messages: fitted, sent, perhaps made smaller, answered, settled once."""
 
@@ -386,14 +409,12 @@ class _Exchange:
             body = self._inserter.insert_whole(body)
         await self._settle_behind(answer.status)
         self._served.bytes_out = len(body)
-        return web.Response(
+        return _WholeAnswer(
             status=answer.status, reason=answer.reason, headers=self._headers_of(answer), body=body
         )
 
     async def _relay_pieces(self, answer: ArrivingAnswer, held: bytes) -> web.StreamResponse:
-        response = web.StreamResponse(
-            status=answer.status, reason=answer.reason, headers=self._headers_of(answer)
-        )
+        response = _Answer(status=answer.status, reason=answer.reason, headers=self._headers_of(answer))
         inserter = self._inserter if is_stream(answer) else None
         length = answer.content_length if inserter is None else None
         if length is not None:
@@ -433,7 +454,7 @@ class _Exchange:
     ) -> web.StreamResponse:
         streamed, headers = is_stream(answer), self._headers_of(answer)
         headers.popall("content-encoding", None)
-        response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
+        response = _Answer(status=answer.status, reason=answer.reason, headers=headers)
 
         async def show(seen: bytes) -> None:
             shown = seen if self._inserter is None else self._inserter.feed(seen)
@@ -455,7 +476,7 @@ class _Exchange:
         if not streamed:
             whole = end if self._inserter is None else self._inserter.insert_whole(end)
             self._served.bytes_out = len(whole)
-            return web.Response(status=answer.status, reason=answer.reason, headers=headers, body=whole)
+            return _WholeAnswer(status=answer.status, reason=answer.reason, headers=headers, body=whole)
         await show(end)
         self._served.complete = True
         await response.write_eof(b"" if self._inserter is None else self._inserter.end())
@@ -600,7 +621,7 @@ async def _relay_plain(
     tap = _open_tap(answer, served) if request.method == "POST" else None
     headers = copy_answer_headers(answer.headers)
     headers[REQUEST_ID] = served.id
-    response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
+    response = _Answer(status=answer.status, reason=answer.reason, headers=headers)
     if answer.content_length is not None:
         response.content_length = answer.content_length
     await response.prepare(request)
