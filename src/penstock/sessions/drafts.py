@@ -18,7 +18,7 @@ from penstock.conversation.view import Compaction, Handoff, Kept, Rewritten, is_
 from penstock.sessions.facts import record_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from penstock.conversation.message import Message, Part
     from penstock.conversation.view import Piece, ViewMessage
@@ -73,6 +73,7 @@ def _record_pieces(view: StoredView, result: Compressed) -> tuple[Piece, ...]:
         return view.pieces
     before = {piece.position: piece for piece in view.pieces if isinstance(piece, Rewritten)}
     covered = {place for piece in view.pieces if isinstance(piece, Handoff) for place in piece.covers}
+    merged = _find_merged(view.pieces)
     read = result.read
     recorded: list[Piece] = []
     for piece in plan.pieces:
@@ -83,23 +84,28 @@ def _record_pieces(view: StoredView, result: Compressed) -> tuple[Piece, ...]:
             case Kept(position=place):
                 recorded += _record_message(place, {}, result.read_sources, view, before)
             case Rewritten(position=place, parts=parts):
-                own = _as_logged(parts, read[place][1], result.read_sources[place], view)
+                own = _as_logged(parts, read[place][1], result.read_sources[place], view, merged)
                 recorded += _record_message(place, own, result.read_sources, view, before)
     return _uncover_what_stands(recorded)
 
 
 def _as_logged(
-    parts: Mapping[int, Part], read: Message, given: int | None, view: StoredView
+    parts: Mapping[int, Part],
+    read: Message,
+    given: int | None,
+    view: StoredView,
+    merged: Collection[int | None],
 ) -> Mapping[int, Part]:
     """Returns the parts by their place in the logged message.
 
     They are numbered as they were read: if the message had to be mended first, some of its parts were removed or moved.
+    `merged` are the positions of messages that a handoff stands inside of.
     """
     if given is None:
         return parts
     shown = view.messages[given]
-    merged = shown.position in _find_merged(view.pieces)  # the log has the message without the handoff
-    wire = without_handoff(shown.wire) if merged else shown.wire
+    # The log has the message without the handoff.
+    wire = without_handoff(shown.wire) if shown.position in merged else shown.wire
     logged = dialect_named(view.dialect).decode(wire).parts
     if len(logged) == len(read.parts) and all(map(_same, logged, read.parts)):
         return parts
@@ -140,7 +146,7 @@ def _record_message(
     given = sources[place]
     if given is None:
         return []
-    position = view.positions[given]
+    position = view.messages[given].position
     if position is None:  # a handoff that stays
         return [[piece for piece in view.pieces if not is_merged(piece)][given]]
     earlier = before.get(position)
@@ -160,5 +166,5 @@ def _uncover_what_stands(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
 
 
 def _find_positions(covers: Iterable[int], sources: Sequence[int | None], view: StoredView) -> set[int]:
-    given = (sources[place] for place in covers)
-    return {position for at in given if at is not None and (position := view.positions[at]) is not None}
+    given, positions = (sources[place] for place in covers), view.positions
+    return {position for at in given if at is not None and (position := positions[at]) is not None}
