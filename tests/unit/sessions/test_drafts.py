@@ -82,3 +82,20 @@ def test_a_message_that_a_handoff_was_merged_into_is_shortened_at_its_own_parts(
     assert texts[1] == "Look at this."
     assert len(texts) == 3
     assert len(texts[2]) < len(listing) / 2
+
+
+def test_the_messages_of_a_view_are_gone_through_a_few_times_however_many_they_are(store):
+    class Counted(list):
+        passes = 0
+
+        def __iter__(self):
+            Counted.passes += 1
+            return super().__iter__()
+
+    session = penstock.Session.create(store)
+    session.append([{"role": ("user", "assistant")[n % 2], "content": f"number {n}"} for n in range(600)])
+    standing = session.workings.read_view_base(with_pins=True)
+    result = penstock.Session.resume(store, session.id).compact(target_tokens=1_000)
+    vars(standing.view)["written"] = Counted(standing.view.messages)
+    assert len(session.workings.draft(standing, result).wires) < 300
+    assert 0 < Counted.passes < 20
