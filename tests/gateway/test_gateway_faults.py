@@ -361,8 +361,10 @@ def test_rubbish_is_relayed_as_it_is(raw):
         b"SSH-2.0-OpenSSH\r\n\r\n",
         b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nwhatever",
         b"HTTP/1.1 099 Odd\r\nContent-Length: 2\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nX-Odd: a\x01b\r\nContent-Length: 2\r\n\r\n{}",
+        b"HTTP/1.1 200 O\x01K\r\nContent-Length: 2\r\n\r\n{}",
     ],
-    ids=["another protocol", "a switch that nobody asked for", "no status"],
+    ids=["another protocol", "a switch that nobody asked for", "no status", "odd header", "odd reason"],
 )
 def test_what_is_no_http_is_a_502_and_is_not_asked_again(said):
     async def talk():

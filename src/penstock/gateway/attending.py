@@ -150,6 +150,7 @@ class Attended:
         self.mode: StoreMode = order.store
         self.dialect = dialect_named(session.row.dialect)
         self.line = Line()
+        self.awaited_until = 0.0  # by the monotonic clock: the order that comes next is on its way
         self.digests = list(digests)
         self._summarise = session.settings.gateway.summarise
         self._writer = session.settings.auxiliary.compression

@@ -150,7 +150,7 @@ class CompactorService:
     def __init__(self, most_bytes: int) -> None:
         self._books = _Notebooks(most_bytes)
 
-    def answer(self, body: bytes) -> bytes:
+    def answer(self, body: bytes) -> bytearray:
         """Carries out the order in the body of a frame; returns the frame with the answer, whatever the outcome."""
         number, order = _ORDERS.decode(body)
         try:

@@ -93,6 +93,9 @@ _T = TypeVar("_T")
 
 _THREADS = 16
 _MOST_OPEN = 2_000
+_AWAITED_SECONDS = (
+    10.0  # that a conversation stays which was opened for a request that waits for its compaction
+)
 _READ_AT_ONCE = 32  # messages of a log, to compare with a request
 
 
@@ -365,8 +368,10 @@ class Conversations:
             except (StoreConflict, UnknownSession):
                 await self._drop(found.id)
                 raise
-        await self._make_room(found.id)
         standing = found.report()
+        if standing.tokens >= standing.ask_from_tokens:
+            found.awaited_until = time.monotonic() + _AWAITED_SECONDS
+        await self._make_room(found.id)
         self._expect_compaction(found, standing)
         return OpenedConversation(
             conversation=found.id,
@@ -469,6 +474,7 @@ class Conversations:
     # Orders on an open conversation, whose turn has come.
 
     async def _fit(self, found: Attended, order: Fit) -> Answer:
+        found.awaited_until = 0.0
         digests = await self._in_thread(self._log_behind, found, order)
         before = found.context.compactions
         notice = await found.fit(order)
@@ -544,10 +550,11 @@ class Conversations:
             self._sizes[conversation] = found.size
         if self._held_bytes <= self._most_bytes and len(self._open) <= _MOST_OPEN:
             return
+        now = time.monotonic()
         for name, held in list(self._open.items())[:-1]:  # never the present one
             if self._held_bytes <= self._most_bytes and len(self._open) <= _MOST_OPEN:
                 return
-            if not held.line.busy:
+            if not held.line.busy and held.awaited_until < now:
                 await self._drop(name)
 
     async def _drop(self, conversation: str) -> None:

@@ -323,10 +323,12 @@ _ANSWERS = msgspec.msgpack.Decoder(tuple[int, Answer])
 _SETTINGS = msgspec.msgpack.Decoder(tuple[int, Settings])
 
 
-def write_frame(number: int, value: Any) -> bytes:
+def write_frame(number: int, value: Any) -> bytearray:
     """Returns a frame; the answer to an order has the order's number."""
-    body = _ENCODER.encode((number, value))
-    return _HEADER.pack(len(body)) + body
+    frame = bytearray(HEADER_BYTES)
+    _ENCODER.encode_into((number, value), frame, HEADER_BYTES)  # it may be large, and is copied once
+    _HEADER.pack_into(frame, 0, len(frame) - HEADER_BYTES)
+    return frame
 
 
 def body_size(header: bytes | bytearray) -> int:

@@ -226,7 +226,8 @@ def tells_compaction(headers: Mapping[str, str]) -> bool:
 
 
 def _first(headers: Mapping[str, str], names: tuple[str, ...]) -> str:
-    return next((headers[name][:_SESSION_CHARS] for name in names if name in headers), "")
+    text = next((headers[name][:_SESSION_CHARS] for name in names if name in headers), "")
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def read_credential(headers: Mapping[str, str]) -> str:

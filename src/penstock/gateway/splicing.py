@@ -34,8 +34,10 @@ _MESSAGES = {"chat": "messages", "responses": "input", "anthropic": "messages"}
 _ELSEWHERE = ("previous_response_id", "conversation", "prompt")  # the provider holds what came before
 _SYSTEM = {"chat": "", "responses": "instructions", "anthropic": "system"}
 _SPACE = b" \t\r\n"
+_BETWEEN = frozenset(_SPACE + b"[,")  # and before the first message of a list
 _MOST_MESSAGES = 100_000  # the limit of Anthropic, the only one that is stated
 _LONGEST_MODEL = 256  # characters of a name
+_NO_CAP = 1 << 40  # tokens: a field that allows more limits nothing
 _OUTPUT_CAPS = ("max_output_tokens", "max_completion_tokens", "max_tokens")
 
 
@@ -87,7 +89,7 @@ class RequestBody(msgspec.Struct, frozen=True):
         """The field that limits the answer, and its tokens; None where the body has none."""
         for name in _OUTPUT_CAPS:
             value = _value(self.fields.get(name))
-            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _NO_CAP:
                 return name, value
         return None
 
@@ -134,9 +136,10 @@ def locate(listed: bytes, end: int, messages: Sequence[bytes]) -> tuple[list[int
     """Returns where each of these messages, which stand in the list behind `end`, begins and ends."""
     starts, ends = [], []
     for message in messages:
-        start = listed.index(message, end)
-        end = start + len(message)
-        starts.append(start)
+        while listed[end] in _BETWEEN:
+            end += 1
+        starts.append(end)
+        end += len(message)
         ends.append(end)
     return starts, ends
 

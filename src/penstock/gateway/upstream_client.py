@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 
 import aiohttp
@@ -32,6 +33,7 @@ __all__ = ["ArrivingAnswer", "BodyStream", "UpstreamClient"]
 _BUFFER_BYTES: Final = 1 << 18
 _KEPT_SECONDS: Final = 60.0
 _MOST_PLACES: Final = 256  # addresses that are remembered as they are needed for each request
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # what no header may hold; llhttp lets some pass
 _WITHOUT_BODY: Final = frozenset(
     {"GET", "HEAD", "OPTIONS", "TRACE", "DELETE"}
 )  # else the length is said, even 0
@@ -210,6 +212,8 @@ async def _read_head(protocol: ResponseHandler, place: _Place) -> tuple[Any, aio
         except HttpProcessingError:
             raise aiohttp.ClientResponseError(place.key.request_info, ()) from None
         if message.code >= 200:
+            if _CONTROL.search(message.reason + "".join(message.headers.values())):
+                raise aiohttp.ClientResponseError(place.key.request_info, ())
             return message, content
         if (
             message.code < 100 or message.code == 101

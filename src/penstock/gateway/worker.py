@@ -145,7 +145,7 @@ class _Service:
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
-    def _write(self, frame: bytes) -> None:
+    def _write(self, frame: bytes | bytearray) -> None:
         """Writes an answer; its parent takes it at once, and one that is gone gets none."""
         view = memoryview(frame)
         try:

@@ -171,7 +171,7 @@ class _Worker:
         self._room = asyncio.Semaphore(_MOST_UNDER_WAY)
         self._keeping: asyncio.Task[None] | None = None
         self._last = 0
-        self._gathered: list[bytes] = []  # frames that go out together
+        self._gathered: list[bytearray] = []  # frames that go out together
         self._writing_later: asyncio.TimerHandle | None = None
         self._written_at = 0.0
         self._closing = False
@@ -235,7 +235,7 @@ class _Worker:
             self._writing_later = None
         stdin = None if self._process is None else self._process.stdin
         if self._gathered and stdin is not None and not stdin.is_closing():  # else its process has just ended
-            stdin.write(b"".join(self._gathered))
+            stdin.writelines(self._gathered)
             self._written_at = asyncio.get_running_loop().time()
         self._gathered.clear()
 

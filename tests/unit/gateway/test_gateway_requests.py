@@ -117,6 +117,7 @@ def test_a_wish_is_understood_or_refused_by_its_name(name, text):
         ({"session-id": "s", "thread-id": "t"}, ("s", "")),
         ({"x-session-id": "o", "x-session-affinity": "p"}, ("o", "")),
         ({"accept": "*"}, ("", "")),
+        ({"x-session-id": "caf\udce9"}, ("caf\\udce9", "")),  # a byte of Latin-1, as aiohttp reads it
     ],
 )
 def test_hints_of_clients(headers, hints):

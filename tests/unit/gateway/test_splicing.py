@@ -91,3 +91,23 @@ def test_a_list_of_far_too_many_messages_is_not_read():
     assert len(slice_messages(b"[" + b",".join([b"{}"] * 100_000) + b"]")) == 100_000
     with pytest.raises(TooManyMessages, match="more than 100,000 messages"):
         slice_messages(b"[" + b",".join([b"{}"] * 100_001) + b"]")
+
+
+@pytest.mark.parametrize("cap", [0, -1, 10**20, 10**400, True, "5"])
+def test_a_cap_that_limits_nothing_is_none(cap):
+    """It goes to the provider as it came. No number of a caller's may be too large for an order."""
+    data = json.dumps({"model": "m", "max_tokens": cap, "messages": [{"role": "user", "content": "x"}]})
+    body = read_body(data.encode(), "chat")
+    assert body.output_cap is None
+
+
+@given(st.lists(st.sampled_from([b'{"a":1}', b'{"a": "],["}', b"{}"]), min_size=1, max_size=5), st.data())
+def test_messages_are_located_whatever_stands_between_them(messages, data):
+    space = st.sampled_from([b"", b" ", b"\n\t", b"  \r\n"])
+    listed = b"[" + b",".join(data.draw(space) + one + data.draw(space) for one in messages) + b"]"
+    starts, ends = locate(listed, 0, slice_messages(listed))
+    assert [listed[start:end] for start, end in zip(starts, ends, strict=True)] == messages
+    half = len(messages) // 2
+    if half:
+        rest = slice_messages(listed, ends[half - 1])
+        assert locate(listed, ends[half - 1], rest) == (starts[half:], ends[half:])

@@ -556,6 +556,26 @@ def test_what_was_not_used_for_long_makes_room(settings, url):
     assert logs(url) == {first.conversation: one, second.conversation: two}
 
 
+def test_a_conversation_that_is_opened_to_be_compacted_stays_until_it_is(url):
+    """It may be larger than all that is held. Let go for its neighbours, it would never be compacted."""
+    settings = settings_from({"store.url": url, "model.context_length": 20_000})
+
+    async def work(conversations):
+        large = await conversations.carry_out(opening(talk(60, words=60)))
+        assert large.standing.tokens >= large.standing.ask_from_tokens
+        for name in "bcd":
+            await conversations.carry_out(opening(talk(1, name=name)))
+        order = Fit(conversation=large.conversation, length=len(talk(60)), messages=(), outside=None)
+        fitted = await conversations.carry_out(order)
+        await conversations.carry_out(opening(talk(1, name="e")))
+        left = await conversations.carry_out(order)
+        return fitted, left
+
+    fitted, left = run(settings, work, most_bytes=1)
+    assert fitted.compacted
+    assert isinstance(left, NotOpen)
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_many_messages_are_logged_in_pieces_so_that_nobody_waits_for_all_of_them(
     settings, url, first, monkeypatch
