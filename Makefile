@@ -104,6 +104,7 @@ soak: $(ALL)
 	@PENSTOCK_EXAMPLES=112 $(BIN)/pytest tests/properties/test_item_table.py
 	@PENSTOCK_SOAK=1 $(BIN)/pytest tests/e2e/test_local_model.py
 	@PENSTOCK_SOAK=1 $(BIN)/pytest tests/gateway/test_gateway_faults.py -k many_streams
+	@PENSTOCK_SOAK=1 $(BIN)/pytest tests/e2e/test_gateway_large_bodies.py
 	@PENSTOCK_SOAK=1 $(BIN)/pytest tests/gateway/test_hosted_turns.py tests/gateway/test_hosted_instances.py
 	@PENSTOCK_KILLS=1000 $(BIN)/pytest tests/e2e/test_store_faults.py
 	@PENSTOCK_KILLS=40 $(BIN)/pytest tests/e2e/test_gateway_kills.py

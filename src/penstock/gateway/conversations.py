@@ -93,9 +93,8 @@ _T = TypeVar("_T")
 
 _THREADS = 16
 _MOST_OPEN = 2_000
-_AWAITED_SECONDS = (
-    10.0  # that a conversation stays which was opened for a request that waits for its compaction
-)
+# That a conversation stays which was opened for a request that waits for its compaction.
+_AWAITED_SECONDS = 10.0
 _READ_AT_ONCE = 32  # messages of a log, to compare with a request
 
 

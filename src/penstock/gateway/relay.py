@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
+import time
+from email.utils import formatdate
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
 import aiohttp
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from multidict import CIMultiDict
 
 from penstock._log import log
@@ -63,6 +66,7 @@ _NOT_ANSWERING: Final = frozenset({502, 503, 504, 529})  # another upstream is a
 _NEVER_SIZE: Final = frozenset({401, 402, 403, 404, 429})  # errors that no smaller body would mend
 _FIRST_PAUSE_SECONDS: Final = 0.2
 _BROKEN: Final = (aiohttp.ClientPayloadError, aiohttp.ServerTimeoutError, aiohttp.ClientOSError)
+_WITHOUT_BODY: Final = frozenset({204, 205, 304})
 _GONE: Final = 499  # as proxies log a client that went away
 
 
@@ -262,27 +266,72 @@ def _tell_fault(verb: str, error: Exception) -> str:
     return fault
 
 
-class _RelayedHead:
-    """Writes the head of an answer with the bytes of each value as they came. aiohttp leaves out what is no UTF-8."""
+class _Answer(web.StreamResponse):
+    """An answer that is relayed piece by piece, with the bytes of each header as they came."""
 
-    async def _write_headers(self: Any) -> None:
-        """Takes the place of aiohttp's, where a value is not plain ASCII."""
-        if "".join(self.headers.values()).isascii() and self.reason.isascii():
-            await super()._write_headers()  # type: ignore[misc]
-            return
+    async def _write_headers(self) -> None:
+        """Takes the place of aiohttp's where a value is not plain ASCII: that leaves out what is no UTF-8."""
         request = self._req
-        major, minor = request.version
-        head = write_head(f"HTTP/{major}.{minor} {self.status} {self.reason}", self.headers)
-        request.transport.write(head)
-        request.writer.output_size += len(head)
+        if request is None or ("".join(self.headers.values()) + str(self.reason)).isascii():
+            await super()._write_headers()
+            return
+        _write_now(request, write_head(_status_line(request, self), self.headers))
 
 
-class _WholeAnswer(_RelayedHead, web.Response):
-    pass
+class _WholeAnswer(web.StreamResponse):
+    """An answer in one piece: head and body are one write, without the steps that aiohttp takes for each."""
+
+    def __init__(self, status: int, reason: str, headers: CIMultiDict[str], body: bytes) -> None:
+        super().__init__(status=status, reason=reason, headers=headers)
+        self._whole = body
+        self._keeps_connection: bool | None = None
+
+    @property
+    def keep_alive(self) -> bool | None:
+        """True where the caller's connection stays open for its next request."""
+        return self._keeps_connection
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        """Sends the answer. Raises ConnectionResetError where its caller has gone."""
+        if self._keeps_connection is not None:
+            return
+        keeps = self._keeps_connection = request.keep_alive
+        headers = self.headers
+        headers["Content-Length"] = str(len(self._whole))
+        if "Date" not in headers:
+            headers["Date"] = _format_date(int(time.time()))
+        if keeps != (request.version >= HttpVersion11):  # else it goes without saying
+            headers["Connection"] = "keep-alive" if keeps else "close"
+        _write_now(request, write_head(_status_line(request, self), headers) + self._whole)
+        await request.writer.drain()
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Does nothing: the answer was sent whole."""
 
 
-class _Answer(_RelayedHead, web.StreamResponse):
-    pass
+def _answer_whole(status: int, reason: str, headers: CIMultiDict[str], body: bytes) -> web.StreamResponse:
+    if status in _WITHOUT_BODY:
+        return web.Response(status=status, reason=reason, headers=headers)
+    return _WholeAnswer(status, reason, headers, body)
+
+
+def _status_line(request: web.BaseRequest, answer: web.StreamResponse) -> str:
+    version = request.version
+    return f"HTTP/{version.major}.{version.minor} {answer.status} {answer.reason}"
+
+
+def _write_now(request: web.BaseRequest, data: bytes) -> None:
+    """Writes to a caller past aiohttp's writer, which still knows that its answer has begun."""
+    transport = request.transport
+    if transport is None or transport.is_closing():
+        raise ConnectionResetError("the caller has gone")
+    transport.write(data)
+    request.writer.output_size += len(data)
+
+
+@lru_cache(maxsize=2)
+def _format_date(second: int) -> str:
+    return formatdate(second, usegmt=True)
 
 
 class _Exchange:
@@ -409,9 +458,7 @@ class _Exchange:
             body = self._inserter.insert_whole(body)
         await self._settle_behind(answer.status)
         self._served.bytes_out = len(body)
-        return _WholeAnswer(
-            status=answer.status, reason=answer.reason, headers=self._headers_of(answer), body=body
-        )
+        return _answer_whole(answer.status, answer.reason, self._headers_of(answer), body)
 
     async def _relay_pieces(self, answer: ArrivingAnswer, held: bytes) -> web.StreamResponse:
         response = _Answer(status=answer.status, reason=answer.reason, headers=self._headers_of(answer))
@@ -476,7 +523,7 @@ class _Exchange:
         if not streamed:
             whole = end if self._inserter is None else self._inserter.insert_whole(end)
             self._served.bytes_out = len(whole)
-            return _WholeAnswer(status=answer.status, reason=answer.reason, headers=headers, body=whole)
+            return _answer_whole(answer.status, answer.reason, headers, whole)
         await show(end)
         self._served.complete = True
         await response.write_eof(b"" if self._inserter is None else self._inserter.end())
