@@ -96,26 +96,40 @@ async def hold_opening(answer: ArrivingAnswer, dialect: str) -> tuple[bytes, Err
 
     An overflow may come as an event in a stream that began well, and then it can still be answered with a smaller request.
     """
-    held = b""
-    looked_at = events = 0
+    opening = _Opening(dialect)
     try:
+        if opening.feed(answer.content.read_nowait()):  # mostly it has come with the head
+            return opening.held, opening.refusal
         async with asyncio.timeout(_HOLD_SECONDS):
-            while len(held) < _HOLD_BYTES and events < _HOLD_EVENTS:
-                chunk = await answer.content.readany()
-                if not chunk:
+            while chunk := await answer.content.readany():
+                if opening.feed(chunk):
                     break
-                held += chunk
-                while events < _HOLD_EVENTS and (end := _end_of_event(held, looked_at)):
-                    event, looked_at = held[looked_at:end], end
-                    events += 1
-                    if _is_preamble(event, dialect):
-                        continue
-                    return held, _read_stream_refusal(event, dialect)
     except TimeoutError:
         pass  # it takes its time: what has come goes out
     except (aiohttp.ClientPayloadError, aiohttp.ClientOSError):
         pass  # the next read meets it again, and ends the caller's stream
-    return held, None
+    return opening.held, opening.refusal
+
+
+class _Opening:
+    """The first events of a stream, and the refusal where they are one."""
+
+    def __init__(self, dialect: str) -> None:
+        self.held = b""
+        self.refusal: ErrorClass | None = None
+        self._dialect = dialect
+        self._events = self._looked_at = 0
+
+    def feed(self, chunk: bytes) -> bool:
+        """Takes in what comes next; returns True once an event has said something, or there is too much that does not."""
+        self.held += chunk
+        while self._events < _HOLD_EVENTS and (end := _end_of_event(self.held, self._looked_at)):
+            event, self._looked_at = self.held[self._looked_at : end], end
+            self._events += 1
+            if not _is_preamble(event, self._dialect):
+                self.refusal = _read_stream_refusal(event, self._dialect)
+                return True
+        return len(self.held) >= _HOLD_BYTES or self._events >= _HOLD_EVENTS
 
 
 def _end_of_event(held: bytes | bytearray, start: int) -> int:

@@ -77,6 +77,9 @@ class Pieces:
         self._pieces = list(pieces)
         self.content = self
 
+    def read_nowait(self):
+        return b""
+
     async def readany(self):
         return self._pieces.pop(0) if self._pieces else b""
 
@@ -90,6 +93,7 @@ class BrokenOff(Pieces):
 
 def test_an_answer_that_has_broken_off_by_then_is_no_refusal():
     assert asyncio.run(hold_error(BrokenOff())) == (b"", None)
+    assert asyncio.run(hold_opening(BrokenOff(), "chat")) == (b"", None)
 
 
 # A megabyte that is searched to its end for each of its events takes a minute.
