@@ -34,6 +34,7 @@ from penstock.engine.handoff import handoff
 from penstock.errors import InputError, PenstockError, TargetTooSmall
 from penstock.gateway.child_processes import begin_child, follow_parent, log_fault
 from penstock.gateway.orders import Failed, read_frame, write_frame
+from penstock.gateway.running import LARGE_BYTES, give_memory_back
 from penstock.measure.tokens import expect_many_counts, tokenizer_for
 from penstock.settings import Settings  # noqa: TC001 - a struct's field types are read at run time
 
@@ -126,6 +127,9 @@ def main() -> None:
         with writing:
             while frame:
                 frame = frame[os.write(answers, frame) :]
+        if len(body) > LARGE_BYTES:
+            del body
+            give_memory_back()
 
     with ThreadPoolExecutor(AT_ONCE, "penstock-compaction") as threads:
         while (body := read_frame(partial(os.read, 0))) is not None:

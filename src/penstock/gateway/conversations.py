@@ -59,6 +59,7 @@ from penstock.gateway.orders import (
     ViewStanding,
     Write,
 )
+from penstock.gateway.running import LARGE_BYTES, give_memory_back
 from penstock.gateway.sealing import read_keys
 from penstock.gateway.write_behind import WriteBehindStore
 from penstock.providers.cache_marks import strip_marks
@@ -95,6 +96,7 @@ _THREADS = 16
 _MOST_OPEN = 2_000
 # That a conversation stays which was opened for a request that waits for its compaction.
 _AWAITED_SECONDS = 10.0
+_GIVEN_BACK_SECONDS = 1.0  # after a large conversation was let go
 _READ_AT_ONCE = 32  # messages of a log, to compare with a request
 
 
@@ -177,6 +179,7 @@ class Conversations:
         self._threads = ThreadPoolExecutor(_THREADS, "penstock-order")
         self._stores: dict[StoreMode, WriteBehindStore] = {}
         self._keys: SealKeys | None = None
+        self._giving_back: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._open)
@@ -560,10 +563,18 @@ class Conversations:
         found = self._open.pop(conversation, None)
         if found is None:
             return
-        self._held_bytes -= self._sizes.pop(conversation, 0)
+        size = self._sizes.pop(conversation, 0)
+        self._held_bytes -= size
         await found.aclose()
         if found.mode != "full":
             await self._in_thread(found.session.store.delete, found.session.id)
+        if size > LARGE_BYTES and self._giving_back is None:  # once nobody holds it any more
+            loop = asyncio.get_running_loop()
+            self._giving_back = loop.call_later(_GIVEN_BACK_SECONDS, self._give_memory_back)
+
+    def _give_memory_back(self) -> None:
+        self._giving_back = None
+        self._threads.submit(give_memory_back)
 
     def _store(self, mode: StoreMode) -> WriteBehindStore:
         """Returns the store of that mode. Only `full` keeps anything on disk."""
@@ -584,6 +595,8 @@ class Conversations:
 
     async def aclose(self) -> None:
         """Stops preparations, writes everything that waits, and closes the stores."""
+        if self._giving_back is not None:
+            self._giving_back.cancel()
         for found in self._open.values():
             await found.aclose()
         self._open.clear()

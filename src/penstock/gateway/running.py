@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import multiprocessing
 import os
 import signal
 import socket
+import sys
 import threading
 from contextlib import AbstractAsyncContextManager
 from importlib.util import find_spec
@@ -32,7 +34,17 @@ if TYPE_CHECKING:
 
     from penstock.settings import Settings
 
-__all__ = ["run_in_loop", "run_processes", "serve_until_signal", "watch_parent"]
+__all__ = [
+    "LARGE_BYTES",
+    "give_memory_back",
+    "run_in_loop",
+    "run_processes",
+    "serve_until_signal",
+    "watch_parent",
+]
+
+LARGE_BYTES = 16 << 20
+"""The size of a request after which memory is given back."""
 
 _START_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
@@ -52,6 +64,18 @@ def run_in_loop(work: Coroutine[Any, Any, None]) -> None:
             runner.run(work)
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
+
+
+def give_memory_back() -> None:
+    """Gives freed memory back to the system. Takes some 10 ms, so call it in a thread, after something large.
+
+    The allocator of glibc keeps what is freed in small pieces: some hundred megabytes after a few bodies of 64 MB.
+    """
+    gc.collect()
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have none
+        if trim is not None:
+            trim(0)
 
 
 class Listener(AbstractAsyncContextManager[Any], Protocol):

@@ -35,6 +35,7 @@ from penstock.gateway.requests import (
     stricter_store,
     tells_compaction,
 )
+from penstock.gateway.running import LARGE_BYTES, give_memory_back
 from penstock.gateway.upstream_client import BodyStream
 from penstock.gateway.upstreams import list_models
 from penstock.providers.address import is_loopback
@@ -56,6 +57,7 @@ __all__ = ["Gateway"]
 _SEND_SECONDS: Final = 30.0  # between two pieces of a body
 _BODY_SECONDS: Final = 300.0  # for the whole body
 _KEPT_ALIVE_SECONDS: Final = 75.0  # also the limit for the headers of a request
+_GIVEN_BACK_SECONDS: Final = 2.0  # after a large request
 _HEADERS: Final = 200
 _BUFFER_BYTES: Final = 1 << 20
 # An upstream that obeys shows the caller the key that it was given.
@@ -100,6 +102,7 @@ class Gateway:
         process = secrets.token_hex(4)
         self._ids = (f"{process}{number:08x}" for number in itertools.count(1))
         self._runner: web.ServerRunner | None = None
+        self._giving_back: asyncio.TimerHandle | None = None
         self._port = 0
 
     @property
@@ -167,6 +170,8 @@ class Gateway:
             await self._close(self._runner)
 
     async def _close(self, runner: web.ServerRunner) -> None:
+        if self._giving_back is not None:
+            self._giving_back.cancel()
         await runner.cleanup()
         await self._relay.__aexit__()
 
@@ -203,7 +208,13 @@ class Gateway:
             served.ended_at = loop.time()
             if served.route:
                 loop.call_soon(self._operations.observe, served)  # once the answer has gone out
+            if served.bytes_in > LARGE_BYTES and self._giving_back is None:
+                self._giving_back = loop.call_later(_GIVEN_BACK_SECONDS, self._give_memory_back)
         return response
+
+    def _give_memory_back(self) -> None:
+        self._giving_back = None
+        asyncio.get_running_loop().run_in_executor(None, give_memory_back)
 
     async def _answer(self, request: web.BaseRequest, served: ServedRequest) -> web.StreamResponse:
         self._hosts.check(request)

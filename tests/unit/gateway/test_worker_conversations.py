@@ -13,6 +13,7 @@ import pytest
 from penstock.conversation.dialects import decode_each, dialect_named
 from penstock.conversation.identity import content_digest
 from penstock.errors import ErrorClass, ErrorKind, StoreUnavailable
+from penstock.gateway import conversations as conversations_module
 from penstock.gateway.conversations import Conversations
 from penstock.gateway.orders import (
     Append,
@@ -556,6 +557,24 @@ def test_what_was_not_used_for_long_makes_room(settings, url):
     assert logs(url) == {first.conversation: one, second.conversation: two}
 
 
+def test_memory_of_a_large_conversation_is_given_back_once_it_was_let_go(settings, monkeypatch):
+    given = []
+    monkeypatch.setattr(conversations_module, "give_memory_back", lambda: given.append(1))
+    monkeypatch.setattr(conversations_module, "LARGE_BYTES", 400_000)
+    monkeypatch.setattr(conversations_module, "_GIVEN_BACK_SECONDS", 0.0)
+
+    async def work(conversations):
+        for messages in (talk(60, words=60), talk(1, name="b"), talk(1, name="c")):
+            before = len(given)
+            await conversations.carry_out(opening(messages))
+            await asyncio.sleep(0.05)
+            yielded.append(len(given) - before)
+
+    yielded = []
+    run(settings, work, most_bytes=1)
+    assert yielded == [0, 1, 0]
+
+
 def test_a_conversation_that_is_opened_to_be_compacted_stays_until_it_is(url):
     """It may be larger than all that is held. Let go for its neighbours, it would never be compacted."""
     settings = settings_from({"store.url": url, "model.context_length": 20_000})
@@ -617,7 +636,12 @@ def test_what_stands_beside_the_messages_takes_room_too(settings, place):
             tools = [{"type": "function", "function": {"name": "look", "description": text}}]
             beside = {"system": json.dumps(text).encode(), "tools": json.dumps(tools).encode(), "model": text}
             outside = Outside(**{"model": "m", place: beside[place]})
-            await conversations.carry_out(opening(talk(1, name=str(number)), outside=outside))
+            messages = talk(1, name=str(number))
+            opened = await conversations.carry_out(opening(messages, outside=outside))
+            if opened.standing.tokens >= opened.standing.ask_from_tokens:  # it stays until this order comes
+                name = opened.conversation
+                fit = Fit(conversation=name, length=len(messages), messages=(), outside=None)
+                await conversations.carry_out(fit)
         return len(conversations)
 
     assert run(settings, work, most_bytes=5_000_000) == 2
