@@ -121,7 +121,8 @@ bench: $(ALL)
 lock: $(RUN)
 	@$(INSTALL) uv
 	@$(COMPILE) --group dev pyproject.toml -o requirements.lock
-	@$(COMPILE) --constraint requirements.lock --group install --group core pyproject.toml -o requirements.run.lock
+	@$(COMPILE) --constraint requirements.lock --group install --group core --group serve pyproject.toml \
+		-o requirements.run.lock
 	@$(COMPILE) --constraint requirements.lock --group heavy -o requirements.heavy.lock
 	@$(COMPILE) --constraint requirements.heavy.lock --constraint requirements.lock --group docs -o requirements.docs.lock
 	@$(COMPILE) --no-deps --group practice-templates -o requirements.practice.lock
