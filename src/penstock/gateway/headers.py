@@ -52,8 +52,9 @@ def _copy(headers: MultiMapping[str], without: frozenset[str]) -> CIMultiDict[st
     for name in without:
         if name in copy:
             del copy[name]
-    for name in [name for name in copy if name[: len(OWN)].lower() == OWN]:
-        copy.popall(name, None)
+    if OWN in "\n".join(copy).lower():
+        for name in [name for name in copy if name[: len(OWN)].lower() == OWN]:
+            copy.popall(name, None)
     return copy
 
 

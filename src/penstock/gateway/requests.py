@@ -133,9 +133,9 @@ _STORE_MODES: Final[tuple[StoreMode, ...]] = ("full", "digests", "off")  # from 
 
 def read_wishes(headers: Mapping[str, str]) -> CallerWishes:
     """Returns the wishes in the headers. Raises InputError for a value that cannot be meant, with what is allowed."""
-    names = [name for name in headers if name[:11].lower() == _PREFIX]
-    if not names:
+    if _PREFIX not in "\n".join(headers).lower():  # as nearly always: each name by itself takes longer
         return _NO_WISHES
+    names = [name for name in headers if name[: len(_PREFIX)].lower() == _PREFIX]
     found: dict[str, Any] = {}
     for name in names:
         text = headers[name].strip()
@@ -226,8 +226,11 @@ def tells_compaction(headers: Mapping[str, str]) -> bool:
 
 
 def _first(headers: Mapping[str, str], names: tuple[str, ...]) -> str:
-    text = next((headers[name][:_SESSION_CHARS] for name in names if name in headers), "")
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+    for name in names:
+        if name in headers:
+            text = headers[name][:_SESSION_CHARS]
+            return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+    return ""
 
 
 def read_credential(headers: Mapping[str, str]) -> str:

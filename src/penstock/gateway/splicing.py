@@ -31,7 +31,8 @@ __all__ = [
 ]
 
 _MESSAGES = {"chat": "messages", "responses": "input", "anthropic": "messages"}
-_ELSEWHERE = ("previous_response_id", "conversation", "prompt")  # the provider holds what came before
+# The provider holds what came before.
+_ELSEWHERE = frozenset({"previous_response_id", "conversation", "prompt"})
 _SYSTEM = {"chat": "", "responses": "instructions", "anthropic": "system"}
 _SPACE = b" \t\r\n"
 _BETWEEN = frozenset(_SPACE + b"[,")  # and before the first message of a list
@@ -88,7 +89,7 @@ class RequestBody(msgspec.Struct, frozen=True):
     def output_cap(self) -> tuple[str, int] | None:
         """The field that limits the answer, and its tokens; None where the body has none."""
         for name in _OUTPUT_CAPS:
-            value = _value(self.fields.get(name))
+            value = _value(self.fields[name]) if name in self.fields else None
             if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _NO_CAP:
                 return name, value
         return None
@@ -105,7 +106,9 @@ def read_body(data: bytes, dialect: WireDialect) -> RequestBody | None:
     except InputError:
         return None
     listed = fields.get(_MESSAGES[dialect], b"")
-    if not listed.startswith(b"[") or any(_holds(fields.get(name)) for name in _ELSEWHERE):
+    if not listed.startswith(b"["):
+        return None
+    if not _ELSEWHERE.isdisjoint(fields) and any(_holds(fields.get(name)) for name in _ELSEWHERE):
         return None
     return RequestBody(dialect, fields)
 

@@ -383,7 +383,7 @@ class Tracker:
 
     def run_beside(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Runs the work to its end, even if the request is cancelled."""
-        task = asyncio.ensure_future(work)
+        task = asyncio.get_running_loop().create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
         return task
