@@ -21,11 +21,12 @@ async def asked(answer, *, idle_seconds=5.0, reads=None):
 
     The server reads a body by its length, or `reads` bytes of it, and calls `answer` with its writer.
     """
-    connections = []
+    connections, serving = [], []
 
     async def serve(reader, writer):
         heads = []
         connections.append(heads)
+        serving.append(asyncio.current_task())
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -36,11 +37,14 @@ async def asked(answer, *, idle_seconds=5.0, reads=None):
                 await answer(writer)
                 await writer.drain()
         writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 16)
     port = server.sockets[0].getsockname()[1]
     async with UpstreamClient(connect_seconds=5, idle_seconds=idle_seconds) as client:
         yield client, URL(f"http://127.0.0.1:{port}/v1/x?a=b", encoded=True), connections
+    await asyncio.wait(serving, timeout=1)
     server.close()
 
 
@@ -112,6 +116,8 @@ def test_time_counts_from_when_the_whole_request_is_out():
             await reader.readexactly(40_000_000)
             writer.write(OK)
             taken.set()
+            await reader.read()
+            writer.close()
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 16)
         url = URL(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", encoded=True)
@@ -122,7 +128,7 @@ def test_time_counts_from_when_the_whole_request_is_out():
         assert taken.is_set()
 
         async def say_nothing(_writer):
-            await asyncio.sleep(30)
+            await asyncio.sleep(0.5)
 
         async with asked(say_nothing, idle_seconds=0.1) as (client, url, _):
             with pytest.raises(aiohttp.ServerTimeoutError):
