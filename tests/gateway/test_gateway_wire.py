@@ -129,6 +129,35 @@ def test_the_bytes_of_a_header_pass_though_they_are_no_utf_8(path, length):
     run(talk())
 
 
+@pytest.mark.parametrize(
+    ("version", "asks", "says", "stays"),
+    [
+        (b"1.1", b"", None, True),
+        (b"1.1", b"Connection: close\r\n", b"close", False),
+        (b"1.0", b"", None, False),
+        (b"1.0", b"Connection: keep-alive\r\n", b"keep-alive", True),
+    ],
+)
+def test_a_connection_stays_as_long_as_its_caller_wants(version, asks, says, stays):
+    async def talk():
+        async with (
+            Player([OK]) as upstream,
+            gateway_to(upstream.base_url) as gateway,
+            connected(gateway) as (reader, writer),
+        ):
+            request = b"POST /v1/messages HTTP/%b\r\nHost: localhost\r\n%bContent-Length: 2\r\n\r\n{}"
+            for _ in range(2 if stays else 1):
+                writer.write(request % (version, asks))
+                status, fields, body = await read_answer(reader)
+                assert (status, body) == (200, b'{"ok":true}')
+                assert fields.get(b"connection") == says
+                assert b"date" in fields
+            if not stays:
+                assert await asyncio.wait_for(reader.read(), 30) == b""
+
+    run(talk())
+
+
 def test_query_headers_and_method_pass_and_our_own_stay_here():
     async def talk():
         async with Player([OK]) as upstream, gateway_to(upstream.base_url) as gateway:
