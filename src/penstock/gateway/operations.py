@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 __all__ = ["GatewayOperations", "require_safe_address"]
 
 _CHECK_SECONDS: Final = 3.0
+_COUNTED_SECONDS: Final = 0.005  # after a request has ended
 _FRESH_SECONDS: Final = 1.0  # how long what a check found holds
 _BYTES_PER_TOKEN: Final = 4
 _STREAM_BYTES_PER_TOKEN: Final = 200  # of an answer: each token comes in an event
@@ -93,6 +94,8 @@ class GatewayOperations:
         self._terms: dict[str, bytes] = {}
         self._runs = RunTallies()
         self._tending: asyncio.Task[None] | None = None
+        self._ended: list[ServedRequest] = []  # that no metric and no log has yet
+        self._counting: asyncio.TimerHandle | None = None
         self.metrics = GatewayMetrics()
         self._add_gauges()
         handlers: dict[str, PlainHandler] = {
@@ -154,6 +157,7 @@ class GatewayOperations:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._count_ended()
         if self._tending is not None:
             self._tending.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -190,13 +194,25 @@ class GatewayOperations:
             tokens = _estimate_tokens(served) if served.usage is None else served.usage.total_tokens
             if tokens:
                 self._limits.spend(caller.owner, self._ring.rules_of(caller.key_id), tokens)
-        self.metrics.observe(served)
-        if served.run:
-            self._runs.add(served.run, served)
-        if self._log is not None:
-            self._log.write(describe_request(served))
-        if self._tracer is not None:
-            self._tracer.write(served)
+        self._ended.append(served)
+        if self._counting is None:  # a moment later: a client that got its answer may ask again at once
+            loop = asyncio.get_running_loop()
+            self._counting = loop.call_later(_COUNTED_SECONDS, self._count_ended)
+
+    def _count_ended(self) -> None:
+        """Shows the requests that have ended in metrics, tallies, log and spans."""
+        if self._counting is not None:
+            self._counting.cancel()
+            self._counting = None
+        ended, self._ended = self._ended, []
+        for served in ended:
+            self.metrics.observe(served)
+            if served.run:
+                self._runs.add(served.run, served)
+            if self._log is not None:
+                self._log.write(describe_request(served))
+            if self._tracer is not None:
+                self._tracer.write(served)
 
     def drain(self) -> None:
         """Readiness says no from now on."""
@@ -219,6 +235,7 @@ class GatewayOperations:
         if not self._may_look(request):
             text = "metrics need a key; gateway.open_metrics shows them to everybody"
             return _answer({"error": {"message": text, "type": "authentication_error"}}, 401)
+        self._count_ended()
         return web.Response(body=self.metrics.page.write().encode(), headers={"content-type": CONTENT_TYPE})
 
     async def _tell_api(self, _request: web.BaseRequest) -> web.Response:
@@ -242,6 +259,7 @@ class GatewayOperations:
             return _refuse("give a run, 32 hexadecimal digits", 400)
         if not _is_local(request):
             return _refuse("runs are counted for clients on the gateway's machine", 404)
+        self._count_ended()
         return _answer(self._runs.find(run).to_dict())
 
     def _may_look(self, request: web.BaseRequest) -> bool:
