@@ -624,8 +624,15 @@ class _Exchange:
             await self._settle(status)
             return
         self._settled = True
-        outgoing = self._outgoing
-        asyncio.get_running_loop().call_soon(lambda: self._relay.settle(outgoing, self._report(status)))
+        asyncio.get_running_loop().call_soon(self._settle_now, self._outgoing, status)
+
+    def _settle_now(self, outgoing: Outgoing, status: int) -> None:
+        try:
+            report = self._report(status)
+        except Exception as error:  # noqa: BLE001 - its answer has gone out: nobody else hears of a fault in its usage
+            _tell_fault("settle", error)
+            return
+        self._relay.settle(outgoing, report)
 
     def _report(self, status: int) -> AnswerReport:
         usage, names = self._tap.report if self._tap is not None else (None, False)
