@@ -22,6 +22,7 @@ from benchmarks.speed import warm
 from penstock import PenstockError
 
 __all__ = [
+    "FILES",
     "Case",
     "Compactor",
     "Score",

@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
 
 import penstock
-from benchmarks import recorded
+from benchmarks import recorded, windows
 from benchmarks.clock import note
 from benchmarks.folds import importance_for
 from benchmarks.generate import coding_session, cut_at, message_tokens, needles, recalled, service_session
@@ -48,7 +48,7 @@ def by_rule(messages: Chat, budget_tokens: int) -> Chat:
 
 def run(options: Options) -> list[Table]:
     note(f"fidelity: generated sessions, {options.jobs} processes")
-    return [_generated(options), *recorded.run(options, compactor)]
+    return [_generated(options), *recorded.run(options, compactor), *windows.run(options)]
 
 
 class _Case(NamedTuple):

@@ -39,6 +39,8 @@ def test_a_result_is_legal_and_within_its_target_or_one_error_names_a_target_tha
         seen = case.compress(target)
         assert_names_its_parts(case, error)
     assert seen.tokens == seen.result.receipt.tokens_after <= target
+    if (room := seen.result.receipt.room) is not None:
+        assert sum(room.parts.values()) == seen.tokens
     assert seen.breaches == set()
 
 

@@ -73,6 +73,8 @@ def test_a_window_without_a_target_is_never_exceeded(window, kind, name):
     wires = session(kind, name)
     result = compress_list(wires, CompressRequest(context_length=window, dialect=name))
     assert tokens(name, result.messages) == result.receipt.tokens_after
+    if (room := result.receipt.room) is not None:
+        assert sum(room.parts.values()) == result.receipt.tokens_after
     assert result.receipt.tokens_after <= window or result.receipt.outcome == "nothing_to_do"
 
 

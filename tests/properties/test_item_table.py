@@ -53,6 +53,8 @@ def check_case(case):
     said = json.dumps(result.messages, ensure_ascii=False)
     assert refusals(case.dialect, case.wires, result.messages) == []
     assert tokens(case.dialect, result.messages) == result.receipt.tokens_after <= target
+    if (room := result.receipt.room) is not None:
+        assert sum(room.parts.values()) == result.receipt.tokens_after
     if case.dialect == "chat" and not has_neighbours(case.wires):
         assert not has_neighbours(result.messages)
     ours = [wire for wire in result.messages if not any(wire is one for one in case.wires)]

@@ -167,9 +167,7 @@ async def complete_compaction(
         return made
     old, grown = made.receipt, done.view_tokens - made.view_tokens
     receipt = msgspec.structs.replace(
-        old,
-        tokens_after=old.tokens_after + grown,
-        handoff_tokens=max(0, old.handoff_tokens + grown),
+        old.grow_handoff(grown),
         facts_kept=max(0, old.facts_kept + done.facts_gained),
         facts_reachable=max(0, old.facts_reachable - done.facts_gained),
         facts_added=done.facts_added,

@@ -19,10 +19,11 @@ from penstock.conversation.view import Handoff, Kept, Rewritten, as_message, enc
 from penstock.errors import IllegalResult, TargetTooSmall
 from penstock.measure.wording import pluralise
 from penstock.planning.layout import PlanLimits
-from penstock.planning.plan import CompactionOrder, NothingToDo, Plan, make_plan
+from penstock.planning.plan import CompactionOrder, NothingToDo, Plan, count_parts, make_plan
 from penstock.planning.policy import budgets, is_worth_it, summary_budget
-from penstock.planning.receipt import ALL_STRUCK, COMPACTED, DEGRADED, NOTHING_TO_DO, Receipt
+from penstock.planning.receipt import ALL_STRUCK, COMPACTED, DEGRADED, NOTHING_TO_DO, Receipt, RoomUse
 from penstock.redaction import REDACTED
+from penstock.settings import CompressionSettings
 from penstock.writing.handoff import SYSTEM_NOTE
 from penstock.writing.verify import check_prose
 from penstock.writing.work import source_of
@@ -31,7 +32,6 @@ from penstock.writing.writer import measure_scarcity
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.settings import CompressionSettings
     from penstock.writing.notebook import Opened
     from penstock.writing.prose import Prose
     from penstock.writing.transcript import Transcript
@@ -39,12 +39,15 @@ if TYPE_CHECKING:
 
 __all__ = ["CompactionResult", "compact", "limits_for_target"]
 
+_DEFAULTS = CompressionSettings()
 _HEAD_SHARE = 0.08
+_HEAD_MOST = 0.3  # in a window, if more messages are protected than usual
 _FRESH_SHARE = 0.42
 _FRESH_FOR_WORDS = (
     0.04  # less than that, if the target is a very small part of the conversation: for words instead
 )
-_SPENT_OF_THRESHOLD = 0.5  # in a window: a fuller view would soon be compacted again
+_FRESH_SHARE_OF_WINDOW = 0.46  # a little more: half of a window is less room than its target once gave them
+_FILLED_SHARE = 0.5  # of what the system prompt leaves below the threshold of a window
 _TAIL_LEAST = 0.02
 _TAIL_SLOPE = 0.2
 _TAIL_MOST = 0.16
@@ -171,29 +174,40 @@ def limits_for_target(
 def _limits_for_window(
     transcript: Transcript, window_tokens: int, settings: CompressionSettings, *, outside_tokens: int
 ) -> PlanLimits:
-    """Returns the limits for a context window: head + summary ceiling + 1.5 × tail.
+    """Returns the limits for a context window: those of a named target of the size that the view is filled to.
 
+    A view may take head + summary ceiling + 1.5 × tail. It is filled up to half of what the system prompt leaves below
+    the threshold: a fuller one would soon be compacted again. The settings for the tail and the summary are ceilings.
     `outside_tokens` is the room that the rest of the request takes (tool schemas, a separate system prompt).
     """
     allowed = budgets(settings, window_tokens)
     cuts = transcript.cuts()
     system_end = count_leading_system(transcript.messages)
+    system = cuts.tokens(0, system_end)
     length = len(transcript.messages)
     head_end = cuts.head_end(settings.protect_first_n, transcript.total_tokens, system_end, length)
     head = cuts.tokens(0, head_end)
-    compacted = max(0, transcript.total_tokens - head - allowed.tail_tokens)
     target = min(allowed.target_tokens(head), max(1, window_tokens - outside_tokens))
-    return PlanLimits(
+    filled = min(target, system + int(max(0, allowed.threshold_tokens - system) * _FILLED_SHARE))
+    shares = limits_for_target(transcript, filled, settings)
+    room = max(0, filled - system)
+    fresh = int(room * _FRESH_SHARE_OF_WINDOW)
+    # The shares are for the defaults of these settings. A longer head or tail is wished for in proportion to them.
+    head_share = min(_HEAD_MOST, _HEAD_SHARE * max(1.0, settings.protect_first_n / _DEFAULTS.protect_first_n))
+    ceiling = int(room * (1 - head_share)) - fresh
+    tail = int(shares.tail_tokens * settings.target_ratio / _DEFAULTS.target_ratio)
+    tail = max(0, min(tail, allowed.tail_tokens, ceiling))
+    return msgspec.structs.replace(
+        shares,
         target_tokens=target,
-        tail_tokens=allowed.tail_tokens,
-        tail_ceiling_tokens=allowed.tail_ceiling_tokens,
-        head_tokens=target,
-        fresh_tokens=int(max(0, target - cuts.tokens(0, system_end)) * _FRESH_SHARE),
-        handoff_tokens=summary_budget(settings, compacted, window_tokens),
-        protect_first_n=settings.protect_first_n,
-        protect_last_n=settings.protect_last_n,
+        tail_tokens=tail,
+        tail_ceiling_tokens=max(tail, min(int(1.5 * tail), ceiling)),
+        head_tokens=int(room * head_share),
+        fresh_tokens=fresh,
+        handoff_tokens=summary_budget(
+            settings, max(0, transcript.total_tokens - head - tail), window_tokens
+        ),
         explicit=False,
-        spend_tokens=min(target, int(allowed.threshold_tokens * _SPENT_OF_THRESHOLD)),
     )
 
 
@@ -263,8 +277,34 @@ def _carry_out(opened: Opened, plan: Plan, limits: PlanLimits, order: Compaction
         handoff_tokens=plan.handoff_tokens,
         tokenizer=order.tokenizer.name,
         dialect=transcript.dialect.name,
+        room=_account_for_room(transcript, plan, limits, order),
     )
     return CompactionResult(encoded, plan, receipt)
+
+
+def _account_for_room(
+    transcript: Transcript, plan: Plan, limits: PlanLimits, order: CompactionOrder
+) -> RoomUse:
+    """Returns what the view's tokens went to, and, for a window, why it was not filled further."""
+    parts = count_parts(plan, transcript.messages)
+    if order.goal.target_tokens is not None:
+        return RoomUse(granted_tokens=limits.spend_tokens, parts=parts)
+    allowed = budgets(order.settings, order.goal.window_tokens)
+    if limits.spend_tokens < limits.target_tokens:
+        limit = "half of what the system prompt leaves" if parts.get("system_prompt") else "half of it"
+    elif limits.target_tokens >= order.goal.window_tokens - order.goal.outside_tokens:
+        limit = "what the rest of the request leaves of the window"
+    else:
+        limit = (
+            f"the head, {allowed.summary_ceiling_tokens:,} for a summary and {allowed.tail_ceiling_tokens:,} by "
+            "compression.target_ratio; what one part does not need goes to the others"
+        )
+    return RoomUse(
+        granted_tokens=limits.spend_tokens,
+        threshold_tokens=allowed.threshold_tokens,
+        limit=limit,
+        parts=parts,
+    )
 
 
 def _leave(opened: Opened, reason: str, limits: PlanLimits, order: CompactionOrder) -> CompactionResult:

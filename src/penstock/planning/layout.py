@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Layout", "LayoutMaker", "PlanLimits", "Rewrites", "Sacrifice", "Wishes"]
 
 _LEAST_HARNESS = 40  # tokens of one harness text in a user message that stays,
-_HARNESS_SHARE = 0.02  # or this share of the target, where that is more
+_HARNESS_SHARE = 0.02  # or this share of the size to fill, where that is more
 _DATA_SHARE = 0.735  # of the room for fresh results, where they are data: a table says it in less
 _SHORT_TEXT = 60  # tokens: an assistant's text in the tail is not clipped below this
 _LONG_LINE = 24  # characters: a shorter line may mean something else in another result
@@ -153,7 +153,7 @@ class LayoutMaker:
         if self.fresh and answers_in_data(transcript.index):
             self._fresh_tokens = int(limits.fresh_tokens * _DATA_SHARE)
         # Harness text gives way before anything else: everything below plans with the rest of it.
-        self._trimmed = self._trim_harness(max(_LEAST_HARNESS, int(limits.target_tokens * _HARNESS_SHARE)))
+        self._trimmed = self._trim_harness(max(_LEAST_HARNESS, int(limits.spend_tokens * _HARNESS_SHARE)))
         self._sizes = list(transcript.tokens)
         for place in self._trimmed:
             self._sizes[place] = self.size(place, self._trimmed)

@@ -36,7 +36,16 @@ from penstock.conversation.message import (
 )
 from penstock.conversation.rules import Alternation, UserOpens, first_speaker
 from penstock.conversation.speakers import is_request
-from penstock.conversation.view import Handoff, Kept, Piece, Rewritten, as_message, encode, wire_text
+from penstock.conversation.view import (
+    Handoff,
+    Kept,
+    Piece,
+    Rewritten,
+    as_message,
+    encode,
+    is_merged,
+    wire_text,
+)
 from penstock.errors import TargetTooSmall
 from penstock.measure.weigh import weigh
 from penstock.measure.wording import pluralise
@@ -72,6 +81,7 @@ __all__ = [
     "Plan",
     "Planned",
     "Verdict",
+    "count_parts",
     "make_plan",
     "verdicts",
 ]
@@ -250,6 +260,50 @@ def _reason(place: int, kept_for: KeptReasons, fate: Fate, grown: bool) -> str:
     return next((reason for reason, holds in reasons if holds), "small enough to stay")
 
 
+def count_parts(plan: Plan, messages: Sequence[Message]) -> dict[str, int]:
+    """Returns the tokens of each part of the view that is not empty, in the order in which they stand there."""
+    parts = dict.fromkeys(_PARTS, 0)
+    parts["handoff"] = plan.handoff_tokens
+    for place, tokens in plan.sizes.items():
+        parts[_part(place, plan.kept_for, messages[place])] += tokens
+    merged = next((at for at, piece in enumerate(plan.pieces) if is_merged(piece)), None)
+    if merged is not None:  # the message after it was measured together with it
+        beside = plan.pieces[merged + 1]
+        if not isinstance(beside, Handoff):
+            parts[_part(beside.position, plan.kept_for, messages[beside.position])] -= plan.handoff_tokens
+    return {name: tokens for name, tokens in parts.items() if tokens}
+
+
+_PARTS = (
+    "system_prompt",
+    "head",
+    "handoff",
+    "peoples_messages",
+    "older_messages",
+    "pinned_messages",
+    "open_calls",
+    "items_of_the_provider",
+    "tail",
+    "last_request",
+    "unanswered_results",
+)
+
+
+def _part(place: int, kept_for: KeptReasons, message: Message) -> str:
+    parts = (
+        ("system_prompt", place < kept_for.system_end),
+        ("pinned_messages", place in kept_for.pins),
+        ("last_request", place == kept_for.request),
+        ("open_calls", place in kept_for.open),
+        ("items_of_the_provider", place in kept_for.provider),
+        ("head", place < kept_for.head_end),
+        ("unanswered_results", place in kept_for.fresh),
+        ("tail", place >= kept_for.tail_start),
+        ("peoples_messages", is_request(message)),
+    )
+    return next((name for name, holds in parts if holds), "older_messages")
+
+
 def make_plan(
     transcript: Transcript, limits: PlanLimits, order: CompactionOrder, prose: Checked | None = None
 ) -> Planned:
@@ -373,7 +427,8 @@ class _Planner:
         transcript, target = self._transcript, self._limits.target_tokens
         messages, numbers = transcript.messages, transcript.numbers
         least = np.minimum(np.array(transcript.tokens), _LEAST_ELIDED).sum()
-        if least > _ELISION_SHARE * target or self._least_elided(layout) > _ELISION_SHARE * target:
+        most = _ELISION_SHARE * self._limits.spend_tokens
+        if least > most or self._least_elided(layout) > most:
             return None
         if any(transcript.origins[place] is None for place in transcript.handoffs):
             return None  # an earlier handoff was merged into its message and cannot stand apart from it again
@@ -389,7 +444,7 @@ class _Planner:
             if parts:
                 rewritten[place] = parts
         total = sum(self._sizes(rewritten))
-        if total > _ELISION_SHARE * target:
+        if total > most:
             return None
         room = self._limits.spend_tokens - total
         topic = self._find_topic()

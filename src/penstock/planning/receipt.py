@@ -22,6 +22,7 @@ __all__ = [
     "LiveQuality",
     "Outcome",
     "Receipt",
+    "RoomUse",
     "SummaryCall",
     "describe_compaction",
 ]
@@ -106,6 +107,46 @@ class SummaryCall(msgspec.Struct, frozen=True, kw_only=True):
     """The reason why the chosen model did not write it."""
 
 
+class RoomUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What the tokens of a view went to, and how many it might have had."""
+
+    granted_tokens: int
+    """The size up to which the view was filled."""
+    threshold_tokens: int = 0
+    """The size at which the conversation is compacted; 0 if the caller named a target."""
+    limit: str = ""
+    """The reason for the granted size, in words; empty if the caller named a target."""
+    parts: dict[str, int]
+    """The tokens of each part, in the order of the view."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns it as JSON; threshold and limit only where they set the size."""
+        plain = msgspec.structs.asdict(self)
+        return plain if self.threshold_tokens else {name: plain[name] for name in ("granted_tokens", "parts")}
+
+    def lines(self) -> list[str]:
+        """Returns it in words: how much might be filled and why, if that was not the caller's wish; what it went to."""
+        total = sum(self.parts.values())
+        told = ", ".join(f"{_name_part(name)} {tokens:,}" for name, tokens in self.parts.items())
+        left = self.granted_tokens - total
+        rest = f"; {left:,} left" if left > 0 else ""
+        if left < 0:
+            rest = f"; {-left:,} more than that, since these parts may not be shorter"
+        if not self.threshold_tokens:
+            return [f"{told}{rest}"]
+        return [
+            (
+                f"of {self.threshold_tokens:,} tokens at the threshold, {self.granted_tokens:,} may be filled, so that it is "
+                f"not compacted again soon ({self.limit})"
+            ),
+            f"{told}{rest}",
+        ]
+
+
+def _name_part(name: str) -> str:
+    return name.replace("peoples", "people's").replace("_", " ")
+
+
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Counts before and after, what became of the messages and of the facts in them, and what it cost.
 
@@ -114,7 +155,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     it while the compaction was being prepared in the background. `struck` has the struck words of a model, each cut short.
     `cost`, in US dollars, is None if no model was called, or if it is unknown; then `cost_note` says why. `attempts` are
     the models that were asked for the handoff, in order, with the outcome of each; `summary_limits` is what they might use
-    altogether. `quality` is what the turns since then show of it: None for a new compaction, and for one outside a store.
+    altogether. `room` is what the view's tokens went to. `quality` is what the turns since then show of it: None for a new compaction, and for one outside a store.
     """
 
     outcome: Outcome
@@ -147,16 +188,21 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     tokenizer: str = ""
     dialect: str = ""
+    room: RoomUse | None = None
     quality: LiveQuality | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the receipt as JSON; `struck`, `facts_added` and `quality` only if they are not empty."""
+        """Returns the receipt as JSON; `struck`, `facts_added`, `room` and `quality` only if they are not empty."""
         plain = {
             **msgspec.structs.asdict(self),
             "attempts": list(self.attempts),
             "ratio": round(self.ratio, 4),
         }
         del plain["quality"]
+        if self.room is None:
+            del plain["room"]
+        else:
+            plain["room"] = self.room.to_dict()
         if not self.facts_added:
             del plain["facts_added"]
         plain["struck"] = list(self.struck)
@@ -214,9 +260,29 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
                 f"{self.facts_struck:,} struck"
             ),
             f"  target     {self.target_tokens:,} tokens, {self.tokenizer}; handoff {self.handoff_tokens:,}",
+            *self._room(),
             *self._model(),
             f"  took       {self.seconds * 1000:,.0f} ms, {_calls(self.model_calls)}, {self._cost()}",
         ]
+
+    def _room(self) -> list[str]:
+        if self.room is None:
+            return []
+        *why, went_to = self.room.lines()
+        return [*(f"  {'room':10} {line}" for line in why), f"  {'went to':10} {went_to}"]
+
+    def grow_handoff(self, tokens: int) -> Receipt:
+        """Returns the receipt of a view whose handoff has grown by these tokens."""
+        room = self.room
+        if room is not None:
+            parts = room.parts | {"handoff": max(0, room.parts.get("handoff", 0) + tokens)}
+            room = msgspec.structs.replace(room, parts=parts)
+        return msgspec.structs.replace(
+            self,
+            tokens_after=self.tokens_after + tokens,
+            handoff_tokens=max(0, self.handoff_tokens + tokens),
+            room=room,
+        )
 
     def _model(self) -> list[str]:
         if not self.model_prompt_tokens and not self.model_output_tokens:

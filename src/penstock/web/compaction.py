@@ -113,6 +113,10 @@ def describe_receipt(receipt: Receipt) -> list[str]:
             f"{receipt.facts_reachable:,} are reachable by their handle."
         ),
     ]
+    if receipt.room is not None:
+        *why, went_to = receipt.room.lines()
+        lines += [f"{line[0].upper()}{line[1:]}." for line in why]
+        lines.append(f"The view's tokens went to: {went_to}.")
     if receipt.facts_struck:
         lines.append(
             f"{pluralise(receipt.facts_struck, 'claim')} that the conversation does not hold "

@@ -82,10 +82,10 @@ def test_only_at_the_threshold_does_the_number_of_messages_count(messages, head)
 def test_a_library_host_gets_the_same():
     model = ScriptedModel([HANDOFF], repeat_last=True)
     engine = ContextCompressor(8_000, summariser=model, protect_first_n=1)
-    cranes = " ".join(f"Crane {number} lifts {37 * number} containers a day." for number in range(500))
+    cranes = " ".join(f"Crane {number} lifts {37 * number} containers a day." for number in range(1_500))
     messages = [
-        {"role": "user", "content": "Look at the harbour."},
-        {"role": "assistant", "content": cranes},
+        {"role": "user", "content": f"Look at the harbour. {cranes}"},
+        {"role": "assistant", "content": "I have looked at it."},
         {"role": "user", "content": "And at the cranes."},
         {"role": "assistant", "content": f"{TALK * 50}."},
     ]

@@ -469,7 +469,7 @@ def test_what_ends_while_lines_are_chosen_for_a_model_leaves_nothing_half_done(m
     ]
     model = ScriptedModel(lambda received: "## Active State\n- All parts were looked at.\n")
     engine, fresh = (
-        ContextCompressor(20_000, summariser=Summariser(model, window_tokens=2_600)) for _ in range(2)
+        ContextCompressor(6_000, summariser=Summariser(model, window_tokens=2_600)) for _ in range(2)
     )
     choose = WorkMaker._choose_needed_lines
 

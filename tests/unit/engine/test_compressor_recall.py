@@ -208,7 +208,7 @@ def test_another_model_keeps_the_history_and_a_reset_forgets_it():
 def test_secrets_are_not_quoted():
     messages = long_conversation()
     messages[4]["content"] = "The quay gate opens with password=hunter2-harbour-91, by the way."
-    engine = ContextCompressor(16_000, recall_tools=True)
+    engine = ContextCompressor(6_000, recall_tools=True)
     view = engine.compact(messages).messages
     found = engine.handle_tool_call("history_search", {"query": "quay gate"}, messages=view)
     assert "quay gate" in found

@@ -138,7 +138,7 @@ def test_a_new_conversation_begins_with_the_first_node():
 @pytest.mark.outside
 def test_what_comes_back_where_room_is_left_leaves_no_gaps_in_the_outline():
     """Each gap would stand in a header for good."""
-    engine = LosslessEngine(16_000)
+    engine = LosslessEngine(8_000)
     view, kept = [], []
     for number in range(8):
         view = engine.compress(view + agent_turns(25 * number, 25 * (number + 1)))
@@ -149,7 +149,7 @@ def test_what_comes_back_where_room_is_left_leaves_no_gaps_in_the_outline():
 
 @pytest.mark.outside
 def test_thirty_compactions_stay_within_bounds():
-    engine = LosslessEngine(20_000)
+    engine = LosslessEngine(12_000)
     view, sizes, levels, leaves = [], [], [], 0
     for number in range(30):
         view = engine.compress(view + agent_turns(30 * number, 30 * (number + 1)))
@@ -161,7 +161,7 @@ def test_thirty_compactions_stay_within_bounds():
         assert told == list(range(told[0], told[-1] + 1))
         assert standing.isdisjoint(told)
         assert standing.union(told) == set(range(1, 120 * (number + 1) + 1))
-    assert leaves > 60
+    assert leaves > 30
     assert max(levels) <= leaves.bit_length()
     assert max(sizes[5:]) < 1.3 * min(sizes[5:])
     reached = messages_below(engine, [f"n{h}" for node in nodes_of(view) for h in node.handles])
@@ -185,7 +185,7 @@ def messages_below(engine, handles):
 
 def test_a_model_writes_on_each_new_node_once():
     model = ScriptedModel(lambda received: NOTES)
-    engine = LosslessEngine(64_000, summariser=model)
+    engine = LosslessEngine(32_000, summariser=model)
     result = engine.compact(agent_turns(0, 80))
     fresh = nodes_of(result.messages)
     assert len(model.received) == len(fresh) == result.receipt.model_calls
@@ -200,9 +200,9 @@ def test_a_model_writes_on_each_new_node_once():
 def test_the_same_messages_are_never_written_on_twice():
     model = ScriptedModel(lambda received: NOTES)
     shelf = MemoryShelf()
-    first = LosslessEngine(64_000, summariser=model, shelf=shelf).compact(agent_turns(0, 80))
+    first = LosslessEngine(32_000, summariser=model, shelf=shelf).compact(agent_turns(0, 80))
     calls = len(model.received)
-    again = LosslessEngine(64_000, summariser=model, shelf=shelf).compact(agent_turns(0, 80))
+    again = LosslessEngine(32_000, summariser=model, shelf=shelf).compact(agent_turns(0, 80))
     assert len(model.received) == calls
     assert again.messages == first.messages
 
@@ -212,7 +212,7 @@ def test_what_a_model_invents_is_struck_and_what_fails_is_excerpts():
         "## Active State\n- It is in src/invented_9.py and step_1_1 (m3).\n- See part_1.py, step_1_1 and bogus_77.\n"
     ]
     model = ScriptedModel(lambda received: replies[0] if received.number % 2 else Reply.unauthorised())
-    result = LosslessEngine(64_000, summariser=model).compact(agent_turns(0, 80))
+    result = LosslessEngine(32_000, summariser=model).compact(agent_turns(0, 80))
     text = handoff_of(result.messages)
     assert "invented_9" not in text
     assert "bogus_77" not in text
@@ -222,8 +222,8 @@ def test_what_a_model_invents_is_struck_and_what_fails_is_excerpts():
 
 def test_where_no_model_writes_the_outline_stands_without_it():
     model = ScriptedModel(lambda received: "I am sorry, I cannot do that.")
-    result = LosslessEngine(64_000, summariser=model).compact(agent_turns(0, 80))
-    plain = LosslessEngine(64_000).compact(agent_turns(0, 80))
+    result = LosslessEngine(32_000, summariser=model).compact(agent_turns(0, 80))
+    plain = LosslessEngine(32_000).compact(agent_turns(0, 80))
     assert result.receipt.outcome == "degraded"
     assert "written without a model" in result.receipt.reason
     assert result.messages == plain.messages
@@ -232,7 +232,7 @@ def test_where_no_model_writes_the_outline_stands_without_it():
 def test_a_compaction_asks_no_more_than_its_limits_allow_and_for_the_newest_nodes_first():
     model = ScriptedModel(lambda received: NOTES)
     summariser = penstock.Summariser(model, limits=SummaryLimits(requests=3))
-    result = LosslessEngine(64_000, summariser=summariser).compact(agent_turns(0, 80))
+    result = LosslessEngine(32_000, summariser=summariser).compact(agent_turns(0, 80))
     nodes = nodes_of(result.messages)
     assert len(model.received) == result.receipt.model_calls == 3
     assert [node.text.startswith("- All parts") for node in nodes] == [False] * (len(nodes) - 3) + [True] * 3
@@ -273,7 +273,7 @@ def large_turns():
 def test_lines_for_two_nodes_are_not_chosen_at_the_same_time(trims):
     """All choose in the arrays of one notebook, which serves one thread."""
     summariser = penstock.Summariser(ScriptedModel(lambda received: NOTES), window_tokens=2_600)
-    result = LosslessEngine(64_000, summariser=summariser).compact(large_turns())
+    result = LosslessEngine(8_000, summariser=summariser).compact(large_turns())
     _, most, ended = trims
     assert len(ended) > 1
     assert max(most) == 1
@@ -282,7 +282,7 @@ def test_lines_for_two_nodes_are_not_chosen_at_the_same_time(trims):
 
 def test_cancelled_it_leaves_no_thread_that_chooses_lines(trims):
     summariser = penstock.Summariser(ScriptedModel(lambda received: NOTES), window_tokens=2_600)
-    engine = LosslessEngine(64_000, summariser=summariser)
+    engine = LosslessEngine(8_000, summariser=summariser)
     begun, most, ended = trims
 
     async def go():
@@ -299,10 +299,10 @@ def test_cancelled_it_leaves_no_thread_that_chooses_lines(trims):
 
 def test_where_all_that_it_writes_is_invented_the_receipt_says_so():
     model = ScriptedModel(lambda received: "## Active State\n- It is all in src/invented_9.py.\n")
-    result = LosslessEngine(64_000, summariser=model).compact(agent_turns(0, 80))
+    result = LosslessEngine(32_000, summariser=model).compact(agent_turns(0, 80))
     assert result.receipt.outcome == "degraded"
     assert "was struck" in result.receipt.reason
-    assert result.messages == LosslessEngine(64_000).compact(agent_turns(0, 80)).messages
+    assert result.messages == LosslessEngine(32_000).compact(agent_turns(0, 80)).messages
 
 
 # In a store.
@@ -320,15 +320,15 @@ def test_a_session_that_is_resumed_finds_its_nodes_and_its_originals(store):
     log = agent_turns(0, 80)
     session.append(log)
     model = ScriptedModel(lambda received: NOTES)
-    first = LosslessEngine(64_000, summariser=model, store=store)
+    first = LosslessEngine(32_000, summariser=model, store=store)
     first.on_session_start(session.id)
     view = first.compress(log)
     calls = len(model.received)
-    resumed = LosslessEngine(64_000, summariser=model, store=store)
+    resumed = LosslessEngine(32_000, summariser=model, store=store)
     resumed.on_session_start(session.id)
     assert resumed.compress(log) == view
     assert len(model.received) == calls
-    late = LosslessEngine(64_000, store=store)
+    late = LosslessEngine(32_000, store=store)
     late.on_session_start(session.id)
     node = nodes_of(view)[0]
     opened = asked(late, "history_expand", view, handle=f"n{node.handles[0]}")
