@@ -35,7 +35,10 @@ GOLDEN = "golden"
 TRAJECTORY = "trajectory"  # reported, and never a failure: these results may change
 BOUNDLESS = 10**9  # tokens: a target at which nothing is done but counting
 SHOWN = 12  # keys of a kind, at most
-VARIES = ("seconds", "room")  # of receipts and metrics; without a model there are no costs; `room` follows from the view
+VARIES = (
+    "seconds",
+    "room",
+)  # of receipts and metrics; without a model there are no costs; `room` follows from the view
 
 Record = dict[str, Any]
 WRITE = {"name": "write_file", "arguments": '{"path": "docs/later.md", "text": "port 5433"}'}

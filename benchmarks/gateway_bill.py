@@ -84,6 +84,9 @@ class WorkersHere:
     async def give(self, order: Order) -> Answer:
         return await self._conversations.carry_out(order)
 
+    def hurry(self) -> None:
+        """Does nothing: an order is carried out as soon as it is given."""
+
     async def aclose(self) -> None:
         await self._conversations.aclose()
 

@@ -31,9 +31,8 @@ Answers = dict[str, float | None]
 VALUES = ("recall", "ctx", "far")
 THREAD = ("fresh", "own", "people", "args", "phrases", "line", "task", "goal", "part")
 SHARES = (0.25, 0.5)
-SERVICE_SHARES = (0.5, 1.0)  # of a session of 4,000 tokens, a quarter is no window
+SERVICE_SHARES = (1.0,)  # of a session of 4,000 tokens, a quarter is no window
 SMALLEST = 3_500  # tokens; models have no smaller windows
-CASES = 12  # of a file: both views of each are judged by all questions
 
 
 class Pair(NamedTuple):
@@ -52,12 +51,14 @@ def run(options: Options) -> list[Table]:
     if folder is None or not load_scorer(folder, "future_recall").EXACT:
         return []
     files = [
-        (folder, group, path, min(options.limit, CASES))
+        (folder, group, path, options.limit)
         for group, patterns in FILES.items()
         for pattern in patterns
         for path in sorted(folder.glob(pattern))
     ]
-    files.sort(key=lambda work: -work[2].stat().st_size)  # the long ones first, so that no core waits at the end
+    files.sort(
+        key=lambda work: -work[2].stat().st_size
+    )  # the long ones first, so that no core waits at the end
     note(f"windows: {len(files)} files of recorded sessions, {options.jobs} processes")
     with ProcessPoolExecutor(options.jobs, initializer=warm) as pool:
         pairs = [pair for several in pool.map(_judge_file, files) for pair in several]
@@ -66,12 +67,12 @@ def run(options: Options) -> list[Table]:
         for group in FILES
         for part in _shares(group)
     ]
-    columns = ("session, window", "cases", "tokens kept", *VALUES, *THREAD)
+    columns = ("session, window", "cases", "tokens kept", "recall against the target", *VALUES, *THREAD)
     remark = (
         "Each cell: what the view of the window has, and by how much that is more than what a named target of the same size "
         "has, with the standard error of the paired difference. A window of 25 % is one of a quarter of the session's tokens "
         f"(with its system prompt beside them); windows below {SMALLEST:,} tokens are left out. The questions are those of "
-        f"the corpora, `part` is better when lower. At most {min(options.limit, CASES)} cases a file."
+        f"the corpora, `part` is better when lower. At most {options.limit} cases a file."
     )
     return [Table("windows", "A window against a target of the same size", columns, tuple(rows), remark)]
 
@@ -93,7 +94,9 @@ def _judge_file(work: tuple[Path, str, Path, int]) -> list[Pair]:
             views = _compact_twice(case["prefix"], case["size"], part, recall)
             if views is None:
                 continue
-            window, target = ({**_score(recall, case, view), **_judge(continuity, recall, asked, view)} for view in views)
+            window, target = (
+                {**_score(recall, case, view), **_judge(continuity, recall, asked, view)} for view in views
+            )
             kept = recall.tokens(recall.split_system(views[0])[1]) / case["size"]
             found.append(Pair(group, part, kept, window, target))
     return found
@@ -132,12 +135,20 @@ def _judge(continuity: ModuleType, recall: ModuleType, asked: dict[str, Any], vi
 
 def _row(what: str, pairs: list[Pair]) -> tuple[str | Figure, ...]:
     kept = statistics.fmean(pair.kept for pair in pairs) if pairs else float("nan")
-    cells = [_compare((pair.window[name], pair.target[name]) for pair in pairs) for name in (*VALUES, *THREAD)]
-    return (what, Figure(len(pairs), "", Limit(1, at_least=True)), share(kept), *cells)
+    cells = [
+        _compare((pair.window[name], pair.target[name]) for pair in pairs) for name in (*VALUES, *THREAD)
+    ]
+    against = [pair.window["recall"] - pair.target["recall"] for pair in pairs]  # type: ignore[operator]  # cases have needles
+    behind = share(statistics.fmean(against) if against else float("nan"), Limit(-1, 0, at_least=True))
+    return (what, Figure(len(pairs)), share(kept), behind, *cells)
 
 
 def _compare(answers: Iterable[tuple[float | None, float | None]]) -> str:
-    both = [(100 * window, 100 * target) for window, target in answers if window is not None and target is not None]
+    both = [
+        (100 * window, 100 * target)
+        for window, target in answers
+        if window is not None and target is not None
+    ]
     if not both:
         return "–"
     differences = [window - target for window, target in both]

@@ -204,9 +204,7 @@ def _limits_for_window(
         tail_ceiling_tokens=max(tail, min(int(1.5 * tail), ceiling)),
         head_tokens=int(room * head_share),
         fresh_tokens=fresh,
-        handoff_tokens=summary_budget(
-            settings, max(0, transcript.total_tokens - head - tail), window_tokens
-        ),
+        handoff_tokens=summary_budget(settings, max(0, transcript.total_tokens - head - tail), window_tokens),
         explicit=False,
     )
 
