@@ -48,6 +48,8 @@ _FRESH_FOR_WORDS = (
 )
 _FRESH_SHARE_OF_WINDOW = 0.46  # a little more: half of a window is less room than its target once gave them
 _FILLED_SHARE = 0.5  # of what the system prompt leaves below the threshold of a window
+_FILLED_LEAST_TOKENS = 1_200  # a view may have that much, though,
+_FILLED_MOST = 0.75  # if that is no more of it
 _TAIL_LEAST = 0.02
 _TAIL_SLOPE = 0.2
 _TAIL_MOST = 0.16
@@ -176,8 +178,8 @@ def _limits_for_window(
 ) -> PlanLimits:
     """Returns the limits for a context window: those of a named target of the size that the view is filled to.
 
-    A view may take head + summary ceiling + 1.5 × tail. It is filled up to half of what the system prompt leaves below
-    the threshold: a fuller one would soon be compacted again. The settings for the tail and the summary are ceilings.
+    A view may take head + summary ceiling + 1.5 × tail, but no more than `_room_to_fill` allows. The settings for the
+    tail and the summary are ceilings.
     `outside_tokens` is the room that the rest of the request takes (tool schemas, a separate system prompt).
     """
     allowed = budgets(settings, window_tokens)
@@ -188,7 +190,7 @@ def _limits_for_window(
     head_end = cuts.head_end(settings.protect_first_n, transcript.total_tokens, system_end, length)
     head = cuts.tokens(0, head_end)
     target = min(allowed.target_tokens(head), max(1, window_tokens - outside_tokens))
-    filled = min(target, system + int(max(0, allowed.threshold_tokens - system) * _FILLED_SHARE))
+    filled = min(target, system + _room_to_fill(allowed.threshold_tokens - system))
     shares = limits_for_target(transcript, filled, settings)
     room = max(0, filled - system)
     fresh = int(room * _FRESH_SHARE_OF_WINDOW)
@@ -207,6 +209,15 @@ def _limits_for_window(
         handoff_tokens=summary_budget(settings, max(0, transcript.total_tokens - head - tail), window_tokens),
         explicit=False,
     )
+
+
+def _room_to_fill(below_tokens: int) -> int:
+    """Returns how much of the room that the system prompt leaves below the threshold a view may fill: half of it.
+
+    A fuller view would soon be compacted again. In a very small window half is too little to go on from.
+    """
+    below = max(0, below_tokens)
+    return max(int(below * _FILLED_SHARE), min(int(below * _FILLED_MOST), _FILLED_LEAST_TOKENS))
 
 
 class _SystemNote(msgspec.Struct, frozen=True):
@@ -289,7 +300,10 @@ def _account_for_room(
         return RoomUse(granted_tokens=limits.spend_tokens, parts=parts)
     allowed = budgets(order.settings, order.goal.window_tokens)
     if limits.spend_tokens < limits.target_tokens:
-        limit = "half of what the system prompt leaves" if parts.get("system_prompt") else "half of it"
+        system = parts.get("system_prompt", 0)
+        half = system + int((allowed.threshold_tokens - system) * _FILLED_SHARE)
+        share = "half" if limits.spend_tokens <= half else "half to three quarters"
+        limit = f"{share} of what the system prompt leaves" if system else f"{share} of it"
     elif limits.target_tokens >= order.goal.window_tokens - order.goal.outside_tokens:
         limit = "what the rest of the request leaves of the window"
     else:

@@ -69,6 +69,13 @@ def test_it_is_filled_to_half_of_what_the_system_prompt_leaves_and_no_further(di
         assert receipt.tokens_after > 0.95 * receipt.room.granted_tokens
 
 
+def test_a_very_small_window_is_filled_further():
+    receipt = compress("chat", talk("chat"), window=2_000, target_ratio=0.8).receipt
+    below = 1_700 - receipt.room.parts["system_prompt"]
+    assert 0.6 * below < receipt.tokens_after - receipt.room.parts["system_prompt"] <= 0.75 * below
+    assert "half to three quarters of what the system prompt leaves" in str(receipt)
+
+
 def test_the_settings_move_the_parts():
     wires = talk("chat", 300, lines=5)
 
