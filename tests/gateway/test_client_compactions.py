@@ -73,12 +73,15 @@ def work(agent, turn):
     agent.use_tool("terminal", {"command": f"run {turn}"}, print_run(turn))
 
 
-async def worked(gateway, dialect, turns=8, **fields):
+async def worked(gateway, dialect, turns=8, says="", **fields):
     """An agent with a rule and some results behind it, known to the gateway."""
     agent = StatelessAgent(gateway, dialect, tools=TOOLS[dialect], **fields)
     agent.headers["x-session-id"] = "ses_of_the_test"
     agent.say(f"{RULE} Find the port of the staging database.")
     for turn in range(turns):
+        if says and turn:
+            agent.reply(says)
+            agent.say("Go on.")
         work(agent, turn)
         assert (await agent.ask())[0] == 200
     return agent
@@ -291,7 +294,8 @@ def test_without_the_setting_the_provider_summarises_what_was_really_said(client
 
 def test_what_does_not_fit_is_summarised_from_its_view(tmp_path):
     async def test(gateway, provider):
-        agent = await worked(gateway, "anthropic", turns=14)
+        said = " ".join(f"Step {number} went well and is noted." for number in range(60))  # not to be elided
+        agent = await worked(gateway, "anthropic", turns=14, says=said)
         call = asking(agent, "claude")
         assert (await call.ask())[0] == 200
         assert "penstock-handoff" in json.dumps(provider.received[-1].body)

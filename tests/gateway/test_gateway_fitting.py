@@ -55,8 +55,11 @@ def sent(provider):
     ]
 
 
-async def work_on(agent, turns, *, lines=40):
+async def work_on(agent, turns, *, lines=40, says=""):
     for turn in range(turns):
+        if says and turn:
+            agent.reply(says)
+            agent.say(f"Run {turn} next.")
         agent.use_tool("terminal", {"command": f"run {turn}"}, result(turn, lines))
         status, _, body = await agent.ask()
         assert status == 200, body
@@ -697,6 +700,9 @@ def test_rules_skills_and_a_file_that_is_not_shown_again_are_found_behind_two_co
 
 
 SUMMARY = "## Goal\nRun everything, and note value-3-3.\n"
+SAID = " ".join(
+    f"Step {number} went well and is noted." for number in range(60)
+)  # eliding leaves it as it is
 
 
 @each_dialect
@@ -722,7 +728,7 @@ def test_who_writes_a_handoff_and_with_whose_key(dialect, way, tmp_path):
             async with fitted_gateway(provider, chosen) as (gateway, _, _):
                 agent = StatelessAgent(gateway, dialect)
                 agent.say(f"{RULE} Run everything.")
-                await work_on(agent, 40, lines=130)
+                await work_on(agent, 40, lines=100, says=SAID)
             own = len(provider.received) - 40  # beside the agent's own requests
             if way == "extractive":
                 assert (own, len(writer.received)) == (0, 0)
