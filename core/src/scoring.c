@@ -1,5 +1,7 @@
 #include "scoring.h"
 
+#include "sharing.h"
+
 #include <string.h>
 
 /* As numpy adds: what is too large begins anew at the other end. */
@@ -12,9 +14,16 @@ static inline int32_t wrapping_sum(int32_t one, int32_t other)
  * sums side by side, halves of a long run one after the other. */
 typedef struct {
     const Values *values;
+    const float *known; /* by value: what it lacks, if that was worked out for all of them; otherwise NULL */
     const int32_t *ids;
     bool fits; /* no value so far was outside of the values */
 } Lacks;
+
+static inline float lack_of_value(const Values *values, size_t value)
+{
+    float open = 1.0f - values->covered[value];
+    return open * values->weights[value];
+}
 
 static inline float lack_of(Lacks *lacks, size_t row)
 {
@@ -23,8 +32,7 @@ static inline float lack_of(Lacks *lacks, size_t row)
         lacks->fits = false;
         return 0.0f;
     }
-    float open = 1.0f - lacks->values->covered[value];
-    return open * lacks->values->weights[value];
+    return lacks->known != NULL ? lacks->known[value] : lack_of_value(lacks->values, (size_t)value);
 }
 
 static float sum_pairwise(Lacks *lacks, size_t first, size_t count)
@@ -70,7 +78,7 @@ static inline float sum_run(Lacks *lacks, size_t first, size_t after)
 
 bool sum_lacks(const Runs *excerpts, const Values *values, const int32_t *numbers, size_t count, float *sums)
 {
-    Lacks lacks = {values, excerpts->rows, true};
+    Lacks lacks = {values, NULL, excerpts->rows, true};
     for (size_t place = 0; place < count && lacks.fits; place++) {
         int32_t number = numbers[place];
         size_t first, after;
@@ -82,20 +90,41 @@ bool sum_lacks(const Runs *excerpts, const Values *values, const int32_t *number
     return lacks.fits;
 }
 
-bool sum_allowed_lacks(const Runs *excerpts, const Values *values, const uint8_t *allowed, float *sums)
+/* Excerpts and their sums. */
+typedef struct {
+    const Runs *excerpts;
+    const uint8_t *allowed;
+    Lacks lacks[WORKERS];
+    float *sums;
+} AllowedSums;
+
+static void sum_part(void *work, size_t part, int worker)
 {
-    Lacks lacks = {values, excerpts->rows, true};
-    for (size_t number = 0; number < excerpts->count && lacks.fits; number++) {
+    AllowedSums *all = work;
+    Lacks *lacks = &all->lacks[worker];
+    size_t number = begin_of_part(all->excerpts->count, part, PARTS), end = begin_of_part(all->excerpts->count, part + 1, PARTS);
+    for (; number < end && lacks->fits; number++) {
         size_t first, after;
-        if (!allowed[number]) {
+        if (!all->allowed[number]) {
             continue;
         }
-        if (!find_run(excerpts, number, &first, &after)) {
-            return false;
+        if (!find_run(all->excerpts, number, &first, &after)) {
+            lacks->fits = false;
+            return;
         }
-        sums[number] = sum_run(&lacks, first, after);
+        all->sums[number] = sum_run(lacks, first, after);
     }
-    return lacks.fits;
+}
+
+bool sum_allowed_lacks(const Runs *excerpts, const Values *values, const uint8_t *allowed, float *known, float *sums)
+{
+    for (size_t value = 0; value < values->count; value++) {
+        known[value] = lack_of_value(values, value);
+    }
+    Lacks lacks = {values, known, excerpts->rows, true};
+    AllowedSums all = {excerpts, allowed, {lacks, lacks}, sums};
+    do_parts(sum_part, &all, PARTS, excerpts->row_count >= SHARED_FROM);
+    return all.lacks[0].fits && all.lacks[1].fits;
 }
 
 /* One block of values, whose answers fit into the processor's caches. */
@@ -127,33 +156,72 @@ static bool add_block(const Trees *trees, const uint8_t *answers, size_t count, 
     return true;
 }
 
-bool add_leaves(const Trees *trees, const int32_t *table, size_t count, uint8_t *answers, int32_t *totals)
+/* Values that come to leaves. */
+typedef struct {
+    const Trees *trees;
+    const int32_t *table;
+    size_t count;
+    uint8_t *answers[WORKERS];
+    int32_t *totals;
+    bool fits[WORKERS];
+} LeafSums;
+
+static bool add_some_leaves(const LeafSums *sums, size_t begin, size_t end, uint8_t *answers)
 {
-    memset(answers, 0, trees->question_count * AT_ONCE);
-    for (size_t first = 0; first < count; first += AT_ONCE) {
-        size_t some = count - first < AT_ONCE ? count - first : AT_ONCE;
+    const Trees *trees = sums->trees;
+    for (size_t first = begin; first < end; first += AT_ONCE) {
+        size_t some = end - first < AT_ONCE ? end - first : AT_ONCE;
         for (size_t question = 0; question < trees->question_count; question++) {
             int32_t number = trees->features[question], threshold = trees->thresholds[question];
             if (number < 0 || (size_t)number >= trees->feature_count) {
                 return false;
             }
-            const int32_t *feature = table + (size_t)number * count + first;
+            const int32_t *feature = sums->table + (size_t)number * sums->count + first;
             uint8_t *answer = answers + question * AT_ONCE;
             for (size_t place = 0; place < some; place++) {
                 answer[place] = feature[place] > threshold;
             }
         }
-        if (!add_block(trees, answers, some, totals + first)) {
+        if (!add_block(trees, answers, some, sums->totals + first)) {
             return false;
         }
     }
     return true;
 }
 
-bool count_mentions(const Mentions *mentions, int32_t *by_voice, int32_t *last_by_voice, int32_t *flagged)
+static void add_part_of_leaves(void *work, size_t part, int worker)
 {
+    LeafSums *sums = work;
+    size_t begin = begin_of_part(sums->count, part, PARTS), end = begin_of_part(sums->count, part + 1, PARTS);
+    sums->fits[worker] = sums->fits[worker] && add_some_leaves(sums, begin, end, sums->answers[worker]);
+}
+
+enum { TREES_SHARED_FROM = 8192 }; /* values: each comes to dozens of leaves */
+
+bool add_leaves(const Trees *trees, const int32_t *table, size_t count, uint8_t *answers, int32_t *totals)
+{
+    size_t room = trees->question_count * AT_ONCE;
+    memset(answers, 0, WORKERS * room);
+    LeafSums sums = {trees, table, count, {answers, answers + room}, totals, {true, true}};
+    do_parts(add_part_of_leaves, &sums, PARTS, count >= TREES_SHARED_FROM);
+    return sums.fits[0] && sums.fits[1];
+}
+
+/* Sources whose mentions are counted. Each worker counts in rows of its own. */
+typedef struct {
+    const Mentions *mentions;
+    int32_t *by_voice[WORKERS];
+    int32_t *last_by_voice[WORKERS];
+    int32_t *flagged;
+    bool fits[WORKERS];
+} MentionCounts;
+
+static bool count_some_mentions(const MentionCounts *counts, size_t begin, size_t end, int worker)
+{
+    const Mentions *mentions = counts->mentions;
     const Runs *sources = &mentions->sources;
-    for (size_t source = 0; source < sources->count; source++) {
+    int32_t *by_voice = counts->by_voice[worker], *last_by_voice = counts->last_by_voice[worker];
+    for (size_t source = begin; source < end; source++) {
         int8_t voice = mentions->voices[source];
         int32_t message = mentions->messages[source], with_flag = 0;
         size_t first, after;
@@ -177,9 +245,32 @@ bool count_mentions(const Mentions *mentions, int32_t *by_voice, int32_t *last_b
             by_voice[cell] = wrapping_sum(by_voice[cell], 1);
             last_by_voice[cell] = message; /* in order, so that the latest stays */
         }
-        flagged[source] = with_flag;
+        counts->flagged[source] = with_flag;
     }
     return true;
+}
+
+static void count_part_of_mentions(void *work, size_t part, int worker)
+{
+    MentionCounts *counts = work;
+    size_t sources = counts->mentions->sources.count;
+    counts->fits[worker] = counts->fits[worker] && count_some_mentions(counts, begin_of_part(sources, part, PARTS),
+                                                                       begin_of_part(sources, part + 1, PARTS), worker);
+}
+
+bool count_mentions(const Mentions *mentions, int32_t *others, int32_t *by_voice, int32_t *last_by_voice, int32_t *flagged)
+{
+    size_t cells = mentions->place_count * mentions->voice_count;
+    MentionCounts counts = {mentions, {by_voice, others}, {last_by_voice, others == NULL ? NULL : others + cells}, flagged, {true, true}};
+    do_parts(count_part_of_mentions, &counts, PARTS, others != NULL);
+    for (size_t cell = 0; others != NULL && cell < cells; cell++) {
+        if (others[cell]) {
+            int32_t message = counts.last_by_voice[1][cell];
+            by_voice[cell] = wrapping_sum(by_voice[cell], others[cell]);
+            last_by_voice[cell] = message > last_by_voice[cell] ? message : last_by_voice[cell];
+        }
+    }
+    return counts.fits[0] && counts.fits[1];
 }
 
 bool count_owners(const Piece *piece, const uint16_t *wanted, const int32_t *times, size_t wanted_count, int32_t *found,
@@ -282,16 +373,13 @@ static inline int32_t ln_of(const RuleRows *rows, int32_t number)
 
 enum { LN_KNOWN = 256 };
 
-bool score_rule(const RuleRows *rows, int32_t *scores)
+/* Scores the values from `begin` up to `end`; `known` are the logarithms of small counts, which most are. */
+static bool score_some(const RuleRows *rows, const int32_t *known, size_t begin, size_t end, int32_t *scores)
 {
-    int32_t known[LN_KNOWN]; /* most counts are small */
-    for (int32_t number = 0; number < LN_KNOWN; number++) {
-        known[number] = ln_of(rows, number);
-    }
 #define LN(number) ((uint32_t)((uint32_t)(number) < LN_KNOWN ? known[number] : ln_of(rows, number)))
     const uint32_t of_sources = (uint32_t)rows->weights[0], of_excerpts = (uint32_t)rows->weights[1];
     const uint32_t of_crowd = (uint32_t)rows->weights[2];
-    for (size_t value = 0; value < rows->count; value++) {
+    for (size_t value = begin; value < end; value++) {
         int32_t message = rows->last_message[value];
         int8_t kind = rows->kinds[value];
         if (message < 0 || (size_t)message >= rows->message_count || kind < 0 || (size_t)kind >= rows->kind_count) {
@@ -311,6 +399,30 @@ bool score_rule(const RuleRows *rows, int32_t *scores)
         scores[value] = (int32_t)score;
     }
     return true;
+}
+
+typedef struct {
+    const RuleRows *rows;
+    int32_t known[LN_KNOWN];
+    int32_t *scores;
+    bool fits[WORKERS];
+} RuleScores;
+
+static void score_part(void *work, size_t part, int worker)
+{
+    RuleScores *all = work;
+    size_t begin = begin_of_part(all->rows->count, part, PARTS), end = begin_of_part(all->rows->count, part + 1, PARTS);
+    all->fits[worker] = all->fits[worker] && score_some(all->rows, all->known, begin, end, all->scores);
+}
+
+bool score_rule(const RuleRows *rows, int32_t *scores)
+{
+    RuleScores all = {.rows = rows, .scores = scores, .fits = {true, true}};
+    for (int32_t number = 0; number < LN_KNOWN; number++) {
+        all.known[number] = ln_of(rows, number);
+    }
+    do_parts(score_part, &all, PARTS, rows->count >= SHARED_FROM);
+    return all.fits[0] && all.fits[1];
 }
 
 enum { BY_ASSISTANT = 1, BY_CALL = 2 }; /* as in `penstock.writing.reading.Speaker` */
@@ -380,14 +492,30 @@ static inline int32_t divide(int32_t number, int32_t by)
     return quotient - (number % by < 0);
 }
 
+typedef struct {
+    const int32_t *logits;
+    size_t count;
+    int32_t divisor, step;
+    const float *curve;
+    int32_t middle, last; /* of the curve */
+    float *weights;
+} Curve;
+
+static void squash_part(void *work, size_t part, int worker)
+{
+    const Curve *curve = work;
+    (void)worker;
+    for (size_t value = begin_of_part(curve->count, part, PARTS); value < begin_of_part(curve->count, part + 1, PARTS); value++) {
+        int32_t place = wrapping_sum(divide(divide(curve->logits[value], curve->divisor), curve->step), curve->middle);
+        curve->weights[value] = curve->curve[place < 0 ? 0 : place > curve->last ? curve->last : place]; /* flat beyond its ends */
+    }
+}
+
 void squash(const int32_t *logits, size_t count, int32_t divisor, int32_t step, const float *curve, size_t curve_count,
             float *weights)
 {
-    int32_t middle = (int32_t)(curve_count / 2), last = (int32_t)curve_count - 1;
-    for (size_t value = 0; value < count; value++) {
-        int32_t place = wrapping_sum(divide(divide(logits[value], divisor), step), middle);
-        weights[value] = curve[place < 0 ? 0 : place > last ? last : place]; /* flat beyond its ends */
-    }
+    Curve all = {logits, count, divisor, step, curve, (int32_t)(curve_count / 2), (int32_t)curve_count - 1, weights};
+    do_parts(squash_part, &all, PARTS, count >= SHARED_FROM);
 }
 
 /* Counts the upper halves of numbers, or the lower halves of those with this upper half; a greater number has greater halves. */

@@ -38,8 +38,8 @@ typedef struct {
  * `numbers` are the excerpts that are looked at, a sum for each. */
 bool sum_lacks(const Runs *excerpts, const Values *values, const int32_t *numbers, size_t count, float *sums);
 
-/* The same of all excerpts that are allowed; the sums of the others are left as they are. */
-bool sum_allowed_lacks(const Runs *excerpts, const Values *values, const uint8_t *allowed, float *sums);
+/* The same of all excerpts that are allowed; the sums of the others are left as they are. `known` has room for what each value lacks. */
+bool sum_allowed_lacks(const Runs *excerpts, const Values *values, const uint8_t *allowed, float *known, float *sums);
 
 /* Trees that ask questions: is feature `features[q]` of a value above `thresholds[q]`? The answers of a tree, read as a
  * binary number, say which of its leaves a value comes to. */
@@ -55,7 +55,7 @@ typedef struct {
 enum { AT_ONCE = 256 }; /* values whose answers are looked at together */
 
 /* Adds the leaves of all trees to the totals of `count` values. `table` has a row of `count` for each feature; `answers` has
- * room for AT_ONCE answers to each question. */
+ * room for twice AT_ONCE answers to each question. */
 bool add_leaves(const Trees *trees, const int32_t *table, size_t count, uint8_t *answers, int32_t *totals);
 
 /* What is counted of the mentions of some values: each is a value in a source. */
@@ -71,8 +71,9 @@ typedef struct {
 } Mentions;
 
 /* Fills by value and voice the number of sources that mention it and the last message that does, and by source the number of
- * its values that have the flag. */
-bool count_mentions(const Mentions *mentions, int32_t *by_voice, int32_t *last_by_voice, int32_t *flagged);
+ * its values that have the flag. `others` is NULL, or twice as many cells as `by_voice` has, all 0: then a second thread may help, and
+ * the messages must ascend. */
+bool count_mentions(const Mentions *mentions, int32_t *others, int32_t *by_voice, int32_t *last_by_voice, int32_t *flagged);
 
 /* Rows by their words, as `Postings` holds them: the owners of words[w] are those of run w. */
 typedef struct {

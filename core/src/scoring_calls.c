@@ -5,6 +5,7 @@
 
 #include "arrays.h"
 #include "scoring.h"
+#include "sharing.h"
 
 enum { MOST_ARRAYS = 19 };
 
@@ -95,12 +96,18 @@ PyObject *call_sum_lacks(PyObject *Py_UNUSED(module), PyObject *args)
     size_t count = length(&arrays, EXCERPTS);
     bool fit = read_runs(&arrays, STARTS, IDS, &excerpts) && length(&arrays, COVERED) == values.count &&
                length(&arrays, SUMS) == count && (!flags || count == excerpts.count);
+    float *known = fit && flags ? PyMem_RawMalloc((values.count + 1) * sizeof(*known)) : NULL;
+    if (fit && flags && known == NULL) {
+        close_arrays(arrays.views, arrays.held);
+        return PyErr_NoMemory();
+    }
     if (fit) {
         Py_BEGIN_ALLOW_THREADS
-        fit = flags ? sum_allowed_lacks(&excerpts, &values, views[EXCERPTS].buf, views[SUMS].buf)
+        fit = flags ? sum_allowed_lacks(&excerpts, &values, views[EXCERPTS].buf, known, views[SUMS].buf)
                     : sum_lacks(&excerpts, &values, views[EXCERPTS].buf, count, views[SUMS].buf);
         Py_END_ALLOW_THREADS
     }
+    PyMem_RawFree(known);
     return finish(&arrays, fit);
 }
 
@@ -122,7 +129,7 @@ PyObject *call_add_leaves(PyObject *Py_UNUSED(module), PyObject *args)
     bool fit = length(&arrays, THRESHOLDS) == questions && (size_t)arrays.views[TABLE].shape[1] == count &&
                read_runs(&arrays, ASKED_EDGES, ASKED, &trees.asked) && read_runs(&arrays, LEAF_EDGES, LEAVES, &trees.leaves) &&
                trees.asked.count == trees.leaves.count;
-    uint8_t *answers = fit ? PyMem_RawMalloc(trees.question_count * AT_ONCE + 1) : NULL;
+    uint8_t *answers = fit ? PyMem_RawMalloc(WORKERS * trees.question_count * AT_ONCE + 1) : NULL;
     if (fit && answers == NULL) {
         close_arrays(arrays.views, arrays.held);
         return PyErr_NoMemory();
@@ -162,11 +169,14 @@ PyObject *call_count_mentions(PyObject *Py_UNUSED(module), PyObject *args)
         fit = length(&arrays, VOICES) == sources && length(&arrays, MESSAGES) == sources &&
               length(&arrays, FLAGGED) == sources;
     }
+    bool shared = fit && mentions.sources.row_count >= SHARED_FROM;
+    int32_t *others = shared ? PyMem_RawCalloc(2 * mentions.place_count * mentions.voice_count + 1, sizeof(*others)) : NULL;
     if (fit) {
         Py_BEGIN_ALLOW_THREADS
-        fit = count_mentions(&mentions, views[BY_VOICE].buf, views[LAST_BY_VOICE].buf, views[FLAGGED].buf);
+        fit = count_mentions(&mentions, others, views[BY_VOICE].buf, views[LAST_BY_VOICE].buf, views[FLAGGED].buf);
         Py_END_ALLOW_THREADS
     }
+    PyMem_RawFree(others); /* without them, one thread counts */
     return finish(&arrays, fit);
 }
 
