@@ -1237,6 +1237,62 @@ static PyObject *beside(PyObject *Py_UNUSED(module), PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* Whether a text holds a word: 1 or 0; -1 with an exception. */
+static int holds(PyObject *text, PyObject *word)
+{
+    if (PyUnicode_KIND(text) == PyUnicode_1BYTE_KIND && PyUnicode_KIND(word) == PyUnicode_1BYTE_KIND) {
+        return holds_word(PyUnicode_1BYTE_DATA(text), (size_t)PyUnicode_GET_LENGTH(text), PyUnicode_1BYTE_DATA(word),
+                          (size_t)PyUnicode_GET_LENGTH(word));
+    }
+    return PyUnicode_Contains(text, word);
+}
+
+static bool are_texts(PyObject *list)
+{
+    for (Py_ssize_t place = 0; place < PyList_GET_SIZE(list); place++) {
+        PyObject *text = PyList_GET_ITEM(list, place);
+        if (!PyUnicode_Check(text)) {
+            PyErr_Format(PyExc_TypeError, "expected a str, not %.80s", Py_TYPE(text)->tp_name);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Returns for each word a list of the places of those texts that hold it. Looks for all words in one text after the other, since a
+ * text stays in the processor's caches for so long. */
+static PyObject *find_holding(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *texts, *words;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &texts, &PyList_Type, &words) || !are_texts(texts) || !are_texts(words)) {
+        return NULL;
+    }
+    PyObject *holding = PyList_New(PyList_GET_SIZE(words));
+    bool good = holding != NULL;
+    for (Py_ssize_t word = 0; good && word < PyList_GET_SIZE(words); word++) {
+        PyObject *places = PyList_New(0);
+        good = places != NULL;
+        PyList_SET_ITEM(holding, word, places);
+    }
+    for (Py_ssize_t text = 0; good && text < PyList_GET_SIZE(texts); text++) {
+        PyObject *place = NULL;
+        for (Py_ssize_t word = 0; good && word < PyList_GET_SIZE(words); word++) {
+            int held = holds(PyList_GET_ITEM(texts, text), PyList_GET_ITEM(words, word));
+            good = held >= 0;
+            if (held > 0) {
+                place = place == NULL ? PyLong_FromSsize_t(text) : place;
+                good = place != NULL && PyList_Append(PyList_GET_ITEM(holding, word), place) == 0;
+            }
+        }
+        Py_XDECREF(place);
+    }
+    if (!good) {
+        Py_XDECREF(holding);
+        return NULL;
+    }
+    return holding;
+}
+
 static PyMethodDef functions[] = {
     {"add_leaves", call_add_leaves, METH_VARARGS, NULL},
     {"beside", beside, METH_VARARGS, NULL},
@@ -1247,6 +1303,7 @@ static PyMethodDef functions[] = {
     {"count_sources", call_count_sources, METH_VARARGS, NULL},
     {"cut", cut, METH_VARARGS, NULL},
     {"find_each", find_each, METH_VARARGS, NULL},
+    {"find_holding", find_holding, METH_VARARGS, NULL},
     {"find_least_of_most", call_find_least_of_most, METH_VARARGS, NULL},
     {"make_shares", call_make_shares, METH_VARARGS, NULL},
     {"path_parts", path_parts, METH_O, NULL},
@@ -1289,7 +1346,7 @@ static int fill_module(PyObject *module)
     }
     values_prepare();
     bool good = add_type(module, "ValueTable", &value_table_spec) && add_type(module, "Greedy", &greedy_spec) &&
-                add_type(module, "Anchors", &anchors_spec) && PyModule_AddIntConstant(module, "INTERFACE", 4) == 0;
+                add_type(module, "Anchors", &anchors_spec) && PyModule_AddIntConstant(module, "INTERFACE", 5) == 0;
     return good ? 0 : -1;
 }
 

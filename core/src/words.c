@@ -2,6 +2,8 @@
 
 #include "characters.h"
 
+#include <string.h>
+
 enum { SHORTEST_WORD = 4 };
 
 typedef struct {
@@ -84,4 +86,28 @@ int count_plain_words(const uint8_t *text, size_t size, int most)
         }
     }
     return set.count < most ? set.count : most;
+}
+
+enum { PLACES_AT_ONCE = 64 };
+
+bool holds_word(const uint8_t *text, size_t size, const uint8_t *word, size_t count)
+{
+    if (count == 0 || count > size) {
+        return count == 0;
+    }
+    const uint8_t first = word[0], last = word[count - 1], *ends = text + count - 1;
+    size_t places = size - count + 1;
+    for (size_t start = 0; start < places; start += PLACES_AT_ONCE) {
+        size_t some = places - start < PLACES_AT_ONCE ? places - start : PLACES_AT_ONCE;
+        uint8_t may_stand = some < PLACES_AT_ONCE; /* somewhere in these places: compilers do this for many bytes at once */
+        for (size_t place = start; some == PLACES_AT_ONCE && place < start + PLACES_AT_ONCE; place++) {
+            may_stand |= (text[place] == first) & (ends[place] == last);
+        }
+        for (size_t place = start; may_stand && place < start + some; place++) {
+            if (text[place] == first && ends[place] == last && memcmp(text + place, word, count) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
 }

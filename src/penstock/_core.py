@@ -8,7 +8,7 @@ from __future__ import annotations
 
 __all__ = ["HAS_CORE", "HAS_OTHER_CORE", "core"]
 
-_INTERFACE = 4
+_INTERFACE = 5
 _installed: int | None
 try:
     import penstock_core as core

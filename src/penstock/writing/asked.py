@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from penstock.writing.compiled import find_holding
 from penstock.writing.reading import spoken_text
 from penstock.writing.value_looks import bucket
 from penstock.writing.values import plain_stem
@@ -94,13 +95,22 @@ def _find_holding(index: Index, texts: dict[int, str], words: Iterable[str]) -> 
     """
     searched, known = index.searched
     fresh = [source for source in texts if source not in searched]
-    holding: dict[str, list[int]] = {}
-    for word in words:
-        before = [source for source in known.get(word, ()) if source in texts]
-        unsearched = fresh if word in known else texts
-        holding[word] = before + [source for source in unsearched if word in texts[source]]
+    wanted = list(words)
+    before = [word for word in wanted if word in known]
+    unknown = [word for word in wanted if word not in known]
+    found = dict(zip(before, _find_among(fresh, texts, before), strict=True))
+    found |= zip(unknown, _find_among(list(texts), texts, unknown), strict=True)
+    holding = {
+        word: [source for source in known.get(word, ()) if source in texts] + found[word] for word in wanted
+    }
     index.searched = (texts, holding)  # for the last request alone
     return holding
+
+
+def _find_among(some: list[int], texts: dict[int, str], words: list[str]) -> list[list[int]]:
+    """Returns for each word those of some sources whose texts hold it."""
+    holding = find_holding([texts[source] for source in some], words)
+    return [[some[place] for place in places] for places in holding]
 
 
 def _clauses_of(asked: str, worth: Mapping[str, int]) -> list[list[str]]:
@@ -131,7 +141,12 @@ def _rank_lines(
     for source in meant[:_SOURCES]:
         text = texts[source]
         # In a text that is ASCII in lower case, each letter has become what it is in lower case alone.
-        held = [word for word in worth if word in text] if text.isascii() else worth
+        wanted = list(worth)
+        held = (
+            [word for word, places in zip(wanted, find_holding([text], wanted), strict=True) if places]
+            if text.isascii()
+            else wanted
+        )
         for number, value in _find_lines(index, source, text, worth):
             unit = (number, *_neighbours(number, index))
             said = " ".join(map(index.excerpt, unit)).lower()

@@ -238,7 +238,11 @@ class ExcerptChoice:
         """Returns True if the view shows the excerpt already, word for word."""
         if not self._shown:
             return False
-        words = self._index.excerpt(number).split()
+        text = self._index.excerpt(number)
+        begun = text.split(None, 2)
+        if len(begun) > 2 and begun[1] not in self._shown_words:  # most get no further
+            return False
+        words = text.split()
         # All but the first and the last stand whole in a text that holds them: this rules out most at a glance.
         return self._shown_words.issuperset(words[1:-1]) and " ".join(words) in self._shown
 
@@ -395,6 +399,8 @@ class _Counted:
         self._looked = np.zeros(0, np.int32)
         self._number_of: dict[str, int] = {}  # of parts that are values
         self.plain: dict[int, int] = {}  # by excerpt: plain words that were counted one by one
+        # By excerpt that was measured alone: its tokens, its plain words, if known, and the parts of its paths.
+        self._alone: dict[int, tuple[int, int, list[str]]] = {}
 
     @classmethod
     def of(cls, index: Index) -> _Counted:
@@ -431,8 +437,7 @@ class _Counted:
         """Returns the row of this excerpt, as `count` does, but without looking for any others."""
         row = self._row_of.get(number)
         if row is None:
-            self._add([number], index, tokenizer)
-            row = self._row_of[number]
+            return self._count_alone(number, index, tokenizer)
         if self._looked.item(row) < len(index.sources):
             self._look_again(np.array([row], np.int32), index)
         first, own = self._first.item(row), slice(row, row + 1)
@@ -444,6 +449,30 @@ class _Counted:
             self._values[first : first + self._sizes.item(row)],
             self._with_parts[own],
             self._plain[own],
+        )
+
+    def _count_alone(self, number: int, index: Index, tokenizer: Tokenizer) -> CountedExcerpts:
+        """Returns the row of an excerpt that is not among the rows, and gets none: to add one takes longer than to make it."""
+        known = self._alone.get(number)
+        if known is None:
+            texts = [index.excerpt(number)]
+            parts = find_path_parts(texts)[0]
+            known = tokenizer.count(texts[0]) + 1, count_known_words(texts, WORDS)[0], parts
+            self._alone[number] = known
+        cost, plain, parts = known
+        values = index.ids[index.starts.item(number) : index.starts.item(number + 1)]
+        found = index.find_named(parts) if parts else {}
+        if found:
+            more = [found[part] for part in parts if part in found]
+            values = np.array([*dict.fromkeys(values.tolist() + more)], np.int32)
+        return CountedExcerpts(
+            np.array([number], np.int32),
+            index.source_of[number : number + 1],
+            np.array([cost], np.int32),
+            np.array([len(values)], np.int64),
+            values,
+            np.array([bool(found)], np.bool_),
+            np.array([plain], np.int8),
         )
 
     def _add(self, unseen: Sequence[int], index: Index, tokenizer: Tokenizer) -> None:

@@ -59,6 +59,7 @@ __all__ = [
     "count_sources",
     "cut_text",
     "find_each",
+    "find_holding",
     "find_least_of_most",
     "find_path_parts",
     "look_beside",
@@ -211,6 +212,14 @@ def find_each(text: str, pieces: tuple[str, ...], farthest: int) -> list[int]:
             after = found + len(piece)
         places.append(found)
     return places
+
+
+def find_holding(texts: Sequence[str], words: Sequence[str]) -> list[list[int]]:
+    """Returns for each word the places of those texts that hold it."""
+    if HAS_CORE:
+        held: list[list[int]] = core.find_holding(list(texts), list(words))
+        return held
+    return [[place for place, text in enumerate(texts) if word in text] for word in words]
 
 
 def find_path_parts(texts: Sequence[str]) -> list[list[str]]:
