@@ -1293,6 +1293,26 @@ static PyObject *find_holding(PyObject *Py_UNUSED(module), PyObject *args)
     return holding;
 }
 
+/* Returns how many items at the start of two lists or tuples are the same objects. */
+static PyObject *count_same(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *one, *other;
+    if (!PyArg_ParseTuple(args, "OO", &one, &other)) {
+        return NULL;
+    }
+    if (!(PyList_Check(one) || PyTuple_Check(one)) || !(PyList_Check(other) || PyTuple_Check(other))) {
+        PyErr_SetString(PyExc_TypeError, "expected lists or tuples");
+        return NULL;
+    }
+    PyObject **items = PySequence_Fast_ITEMS(one), **others = PySequence_Fast_ITEMS(other);
+    Py_ssize_t size = PySequence_Fast_GET_SIZE(one), other_size = PySequence_Fast_GET_SIZE(other), same = 0;
+    size = size < other_size ? size : other_size;
+    while (same < size && items[same] == others[same]) {
+        same++;
+    }
+    return PyLong_FromSsize_t(same);
+}
+
 static PyMethodDef functions[] = {
     {"add_leaves", call_add_leaves, METH_VARARGS, NULL},
     {"beside", beside, METH_VARARGS, NULL},
@@ -1300,6 +1320,7 @@ static PyMethodDef functions[] = {
     {"count_fortunes", call_count_fortunes, METH_VARARGS, NULL},
     {"count_mentions", call_count_mentions, METH_VARARGS, NULL},
     {"count_owners", call_count_owners, METH_VARARGS, NULL},
+    {"count_same", count_same, METH_VARARGS, NULL},
     {"count_sources", call_count_sources, METH_VARARGS, NULL},
     {"cut", cut, METH_VARARGS, NULL},
     {"find_each", find_each, METH_VARARGS, NULL},

@@ -273,14 +273,27 @@ bool count_mentions(const Mentions *mentions, int32_t *others, int32_t *by_voice
     return counts.fits[0] && counts.fits[1];
 }
 
+/* The first word from `first` on that is not below this one: few of many thousand words are wanted. */
+static size_t find_word(const Piece *piece, size_t first, uint16_t wanted)
+{
+    size_t after = piece->owners.count;
+    while (first < after) {
+        size_t middle = first + (after - first) / 2;
+        if (piece->words[middle] < wanted) {
+            first = middle + 1;
+        } else {
+            after = middle;
+        }
+    }
+    return first;
+}
+
 bool count_owners(const Piece *piece, const uint16_t *wanted, const int32_t *times, size_t wanted_count, int32_t *found,
                   size_t found_count)
 {
     size_t word = 0;
     for (size_t place = 0; place < wanted_count; place++) {
-        while (word < piece->owners.count && piece->words[word] < wanted[place]) {
-            word++;
-        }
+        word = find_word(piece, word, wanted[place]);
         if (word == piece->owners.count || piece->words[word] != wanted[place]) {
             continue;
         }
@@ -304,9 +317,7 @@ bool count_sources(const Piece *piece, const uint16_t *wanted, size_t wanted_cou
 {
     size_t word = 0;
     for (size_t place = 0; place < wanted_count; place++) {
-        while (word < piece->owners.count && piece->words[word] < wanted[place]) {
-            word++;
-        }
+        word = find_word(piece, word, wanted[place]);
         if (word == piece->owners.count || piece->words[word] != wanted[place]) {
             continue;
         }

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from penstock._core import HAS_CORE, core
 from penstock.conversation import mark
 from penstock.conversation.dialects import decode_all, wire_of
 from penstock.conversation.dialects.wire_kinds import RESPONSES_ITEMS
@@ -61,6 +62,7 @@ __all__ = [
     "Repaired",
     "SentMessage",
     "SoundPart",
+    "count_same",
     "holds_handoff",
     "mend_wires",
     "open_list",
@@ -217,11 +219,12 @@ def _sound_until(messages: Sequence[Message], dialect: Dialect, earlier: OpenedL
     if (
         dialect.name not in _CUT_FREELY
         or not 0 < len(sound.given) <= len(messages)
-        or not all(map(is_, sound.given, messages))
+        or count_same(sound.given, messages) < len(sound.given)
     ):
         return 0
     calls, results = _ids_in(messages[sound.end :])
-    answered = sound.calls == sound.results and sound.calls.isdisjoint(calls | results)
+    is_answered = sound.calls is sound.results or sound.calls == sound.results
+    answered = is_answered and sound.calls.isdisjoint(calls | results)
     return sound.end if answered else 0
 
 
@@ -232,9 +235,23 @@ def _settle(
     end = cuts[max(0, bisect_left(cuts, len(messages)) - 1)]
     calls, results = _ids_in(messages[start:end])
     before = earlier.sound if earlier is not None and start else None
-    if before is not None:
+    if calls == results and (before is None or before.calls is before.results):
+        calls = results = (
+            calls if before is None else calls | before.calls
+        )  # one set, as long as all is answered
+    elif before is not None:
         calls, results = calls | before.calls, results | before.results
     return SoundPart(messages, end, calls, results)
+
+
+def count_same(one: Sequence[object], other: Sequence[object]) -> int:
+    """Returns how many items at the start of both lists are the same objects."""
+    if HAS_CORE and isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        same: int = core.count_same(one, other)
+        return same
+    if all(map(is_, one, other)):
+        return min(len(one), len(other))
+    return next(place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] is not pair[1])
 
 
 def _ids_in(messages: Sequence[Message]) -> tuple[frozenset[str], frozenset[str]]:

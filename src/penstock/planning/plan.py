@@ -426,7 +426,7 @@ class _Planner:
         """Returns the plan that summarises nothing; None if it does not reach the target."""
         transcript, target = self._transcript, self._limits.target_tokens
         messages, numbers = transcript.messages, transcript.numbers
-        least = np.minimum(np.array(transcript.tokens), _LEAST_ELIDED).sum()
+        least = np.minimum(transcript.token_row, _LEAST_ELIDED).sum()
         most = _ELISION_SHARE * self._limits.spend_tokens
         if least > most or self._least_elided(layout) > most:
             return None

@@ -43,7 +43,7 @@ from penstock.writing.finder import IS_KEY, ValueLabel
 from penstock.writing.reading import Speaker, split_runs, spoken_text
 from penstock.writing.value_looks import SHAPES, Kind
 from penstock.writing.values import sub_words
-from penstock.writing.vocabulary import RELATION_STEPS, sort_distinct
+from penstock.writing.vocabulary import RELATION_STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -505,7 +505,10 @@ def _own_features(
     last = index.last_message[numbers]
     labels = index.labels[numbers]
     total = int(tokens_after[0]) if len(tokens_after) else 0
-    people = sort_distinct(index.message_of_source[index.speakers == Speaker.USER])
+    share_after = tokens_after * _RATE // max(1, total)
+    by_people = np.zeros(index.messages, np.bool_)
+    by_people[index.message_of_source[index.speakers == Speaker.USER]] = True
+    turns = np.cumsum(by_people, dtype=np.int32)
     yield "kind", looks.kind[numbers]
     yield "characters", looks.shape[numbers] & 255
     yield "length", looks.shape[numbers] >> 8
@@ -519,12 +522,18 @@ def _own_features(
     yield "of_past_work", _relation(index, _own_words(index, _PAST_MESSAGES)[-_PAST_WORK:], numbers)
     yield "in_sources", index.in_sources[numbers]
     yield "in_excerpts", index.in_excerpts[numbers]
-    yield "after_last", tokens_after[last]
-    yield "share_after", tokens_after[last] * _RATE // max(1, total)
+    yield "after_last", _look_up_each(tokens_after, last)
+    yield "share_after", _look_up_each(share_after, last)
     yield "messages_after", index.messages - last
-    yield "turns_after", len(people) - np.searchsorted(people, last, side="right")
+    yield "turns_after", turns[-1:] - turns[last]
     yield "in_last_own", (own_at >= last_own) & (own_at >= 0)
     yield "crowd", np.minimum(index.crowd[numbers], _NEVER)
+
+
+def _look_up_each(by_message: Whole, messages: NDArray[np.int32]) -> Steps:
+    """Returns the entry of each of these messages. As features have 32 bits, so does what is looked up."""
+    found: Steps = by_message.astype(np.int32).take(messages)
+    return found
 
 
 def _last_words(index: Index, speaker: Speaker) -> str:
@@ -551,7 +560,7 @@ class _Mentions:
         # The first and the last source that mention it; -1 for one without, which is a row of its own at the end of each array.
         self._first = _look_up(index.source_of, excerpts.first, -1)
         self._last = _look_up(index.source_of, excerpts.last, -1)
-        self._after = np.append(tokens_after, _NEVER)
+        self._after = np.append(tokens_after, _NEVER).astype(np.int32)
         # By value and speaker: how many sources mention it, and the last message that does, -1 where there is none. `SYSTEM`
         # stands for all speakers from there on. By source: how many of its values the assistant has used.
         shape = len(excerpts.first), _VOICES
@@ -588,7 +597,7 @@ class _Mentions:
         """Returns for each value the entry of its last source; 0 if there is none."""
         return np.append(by_source, 0)[self._last]
 
-    def tokens_after(self, messages: NDArray[np.int32]) -> Whole:
+    def tokens_after(self, messages: NDArray[np.int32]) -> Steps:
         """Returns the tokens after each of these messages; for -1, more than any conversation has."""
         return self._after[messages]
 

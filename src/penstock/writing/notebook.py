@@ -17,13 +17,13 @@ import msgspec
 from penstock.conversation.dialects import candidates, decode_each, detect
 from penstock.conversation.handles import number_messages
 from penstock.conversation.message import Message, Summary
-from penstock.conversation.opening import OpenedList, holds_handoff, open_list
+from penstock.conversation.opening import OpenedList, count_same, holds_handoff, open_list
 from penstock.conversation.wire import to_plain
 from penstock.errors import InputError, PenstockError, UnknownDialect
 from penstock.measure.weigh import weigh
 from penstock.writing.compiled import count_equal
 from penstock.writing.reading import Index, Reader, Reading
-from penstock.writing.transcript import Landmarks, Transcript, count_same, find_landmarks
+from penstock.writing.transcript import Landmarks, Transcript, find_landmarks
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence

@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from functools import cached_property
 from itertools import compress, count
-from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from penstock.conversation.message import Message, Opaque, Role
+from penstock.conversation.opening import count_same
 from penstock.conversation.pairing import calls_by_id
 from penstock.conversation.speakers import people_in
 from penstock.writing.ledger import FactKind
@@ -34,7 +34,6 @@ __all__ = [
     "Cuts",
     "Landmarks",
     "Transcript",
-    "count_same",
     "find_landmarks",
 ]
 
@@ -81,13 +80,6 @@ def find_landmarks(messages: Sequence[Message], earlier: Landmarks | None = None
     return Landmarks(messages, people, users, opaque, calls)
 
 
-def count_same(one: Sequence[object], other: Sequence[object]) -> int:
-    """Returns how many items at the start of both lists are the same objects."""
-    if all(map(is_, one, other)):
-        return min(len(one), len(other))
-    return next(place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] is not pair[1])
-
-
 class Transcript(msgspec.Struct, frozen=True, eq=False, dict=True):
     """A legal list of messages of one dialect, read and weighed.
 
@@ -128,6 +120,11 @@ class Transcript(msgspec.Struct, frozen=True, eq=False, dict=True):
         """The tokens of the whole list."""
         return sum(self.tokens)
 
+    @cached_property
+    def token_row(self) -> NDArray[np.int64]:
+        """The tokens of each message, as an array."""
+        return np.array(self.tokens, np.int64)
+
     def __getitem__(self, place: int) -> Message:
         """Returns the message with its origin, to be sent on."""
         message = self.messages[place]
@@ -144,7 +141,7 @@ class Transcript(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def _tokens_until(self) -> NDArray[np.int64]:
         """For each message, its tokens and those of all messages before it."""
-        return np.cumsum(self.tokens, dtype=np.int64)
+        return np.cumsum(self.token_row)
 
     def facts(self, redactor: Redactor, newest: int = FACTS_OF) -> list[Fact]:
         """Returns the facts of the messages, with their numbers: all facts of the user, and the rest of the `newest`."""
