@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from functools import cached_property, lru_cache
-from itertools import accumulate, chain, compress, count, dropwhile, pairwise
+from itertools import accumulate, chain, dropwhile, pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -477,8 +477,7 @@ class ExtractiveWriter:
             for place in beside.kept - beside.kept_verbatim:
                 number = self._transcript.numbers[place]
                 held[number] = f"{held.get(number, '')}\n{shown}"
-        numbers = self._transcript.numbers
-        standing = [*compress(count(), map(held.__contains__, numbers))]
+        numbers, standing = self._transcript.numbers, self._transcript.find_standing(held)
         places = {numbers[place]: place for place in standing}  # of handoffs, which all have 0, the last one
         by_people = index.speakers == Speaker.USER
         own = self._are_of(frozenset(places.values())) | (self._are_of(frozenset(standing)) & by_people)

@@ -109,11 +109,20 @@ class Transcript(msgspec.Struct, frozen=True, eq=False, dict=True):
         """The positions of the messages in which a person speaks, in order."""
         return self.landmarks.people
 
+    @cached_property
+    def _counts_on(self) -> bool:
+        """True if the messages have the numbers 1, 2, 3 and so on: then a number tells its place."""
+        return self.numbers == tuple(range(1, len(self.numbers) + 1))
+
+    def find_standing(self, numbers: Collection[int]) -> list[int]:
+        """Returns the positions of the messages with these numbers, in order; 0 stands for every handoff."""
+        if self._counts_on:
+            return sorted(number - 1 for number in {*numbers} if 0 < number <= len(self.numbers))
+        return [*compress(count(), map(frozenset(numbers).__contains__, self.numbers))]
+
     def find_places(self, numbers: Collection[int]) -> dict[int, int]:
         """Returns the position of each of these messages by its number; of handoffs, which all have 0, the last one's."""
-        wanted = frozenset(numbers)
-        places = compress(count(), map(wanted.__contains__, self.numbers))
-        return {self.numbers[place]: place for place in places}
+        return {self.numbers[place]: place for place in self.find_standing(numbers)}
 
     @cached_property
     def total_tokens(self) -> int:

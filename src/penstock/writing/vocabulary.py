@@ -130,7 +130,7 @@ class Postings:
     def add(self, word: NDArray[np.uint16], owner: NDArray[np.int32]) -> None:
         """Adds words, each with its owner."""
         self._rows += len(word)
-        if len(self._owners[-1]) < max(_SMALL_PIECE, self._rows // _MOST_PIECES):
+        while self._owners and self._is_joined(len(self._owners[-1]), len(word)):
             word = np.concatenate([np.repeat(self._words.pop(), np.diff(self._edges.pop())), word])
             owner = np.concatenate([self._owners.pop(), owner])
         order = np.argsort(word, kind="stable")  # 16 bits are sorted by counting, not by comparing
@@ -139,6 +139,13 @@ class Postings:
         self._words.append(word[first])
         self._edges.append(np.append(first, len(word)).astype(np.int32))
         self._owners.append(owner[order])
+
+    def _is_joined(self, last: int, more: int) -> bool:
+        """Returns True if a new piece and the last one, of these sizes, become one: small ones, and those of similar sizes.
+
+        So a few words more cost the same however many there are, and there are never many pieces.
+        """
+        return last < _SMALL_PIECE or last < min(2 * more, self._rows // _MOST_PIECES)
 
     def count_sources(self, words: NDArray[np.uint16], source_of: NDArray[np.int32]) -> NDArray[np.int32]:
         """Returns how many sources hold each of these words, which are in order; the owners of a source stand together.
