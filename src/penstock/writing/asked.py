@@ -36,6 +36,7 @@ _LONGEST_REQUEST = 3_000  # characters
 _CLAUSES = 8  # of a long request the last ones
 _CLAUSE = re.compile(r"[,.;:()?!\n]+")
 _SEARCHED_CHARACTERS = 1_000_000
+_LOWERED_AT_ONCE = 64  # sources
 _WORD = re.compile(r"[^\W\d_]{4,}")
 
 
@@ -211,12 +212,24 @@ def _newest_texts(index: Index, without: int) -> dict[int, str]:
     texts: dict[int, str] = {}
     room = _SEARCHED_CHARACTERS
     known = index.searched[0]
-    shut = {*np.flatnonzero(index.message_of_source == without).tolist()}
-    for source in range(len(index.sources) - 1, -1, -1):
-        if source not in shut:
-            text = known.get(source)
-            texts[source] = text = index.sources[source].lowered if text is None else text
+    sources = np.flatnonzero(index.message_of_source != without)[::-1]
+    for start in range(0, len(sources), _LOWERED_AT_ONCE):
+        some = sources[start : start + _LOWERED_AT_ONCE].tolist()
+        fresh = [source for source in some if source not in known]
+        lowered = _lower(index, fresh)
+        for source in some:
+            texts[source] = text = known[source] if source in known else lowered[source]
             room -= len(text)
-        if room < 0:
-            break
+            if room < 0:
+                return texts
     return texts
+
+
+def _lower(index: Index, sources: list[int]) -> dict[int, str]:
+    """Returns the texts of these sources in lower case; ASCII, as most are, all together."""
+    if not sources:
+        return {}
+    texts = zip(sources, index.texts_of(np.array(sources, np.int64)), strict=True)
+    return {
+        source: text.lower() if text.isascii() else index.sources[source].lowered for source, text in texts
+    }

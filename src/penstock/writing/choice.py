@@ -530,9 +530,12 @@ class _Counted:
         lacking: list[bool] = []
         number_of, ids = self._number_of, index.ids
         for (row, (number, parts)), start, end in zip(paths.items(), starts, ends, strict=True):
-            missing = [part for part in parts if part not in number_of]
+            told = [*map(number_of.get, parts)]
+            missing = (
+                [part for part, one in zip(parts, told, strict=True) if one is None] if None in told else []
+            )
             if len(missing) < len(parts):
-                more = [number_of[part] for part in parts if part in number_of]
+                more = [one for one in told if one is not None] if missing else told
                 own = dict.fromkeys(ids[start:end].tolist() + more)
                 joined += own
                 rows.append(row)

@@ -290,3 +290,47 @@ def test_what_excerpts_could_add_is_the_same_to_the_last_bit_however_many_are_lo
     of_all = np.frombuffer(found[0], np.float32)
     assert choice._most_gain(some).tolist() == of_all[some].tolist()
     assert choice._most_gain(flags).tolist() == np.where(flags, of_all, 0).tolist()
+
+
+def test_an_excerpt_that_is_measured_alone_is_measured_like_the_others():
+    """Also when it is measured again, with a path whose part has become a value since."""
+
+    def measure_each(index):
+        alone = [_Counted().count_one(number, index, TOKENIZER) for number in range(len(index.lengths))]
+        together = _Counted().count(np.arange(len(index.lengths), dtype=np.int32), index, TOKENIZER)
+        ends = [0, *together.ends.tolist()]
+        for number, one in enumerate(alone):
+            assert one.values.tolist() == together.values[ends[number] : ends[number + 1]].tolist()
+            assert one.ends.tolist() == [len(one.values)]
+            assert [
+                row[0].item()
+                for row in (one.numbers, one.sources, one.costs, one.with_parts, one.plain_words)
+            ] == [
+                row[number].item()
+                for row in (
+                    together.numbers,
+                    together.sources,
+                    together.costs,
+                    together.with_parts,
+                    together.plain_words,
+                )
+            ]
+        return alone
+
+    book = Notebook(TOKENIZER, Redactor())
+    messages = [
+        {"role": "user", "content": text} for text in ("Look at src/app_1/handler_7.py.", "Nothing here — é.")
+    ]
+    index = book.open(messages, DIALECTS["chat"]).transcript.index
+    counted = _Counted.of(index)
+    before = counted.count_one(0, index, TOKENIZER)
+    measure_each(index)
+    messages += [{"role": "user", "content": "See src/app_1 and handler_7, please."}]
+    index = book.open(messages, DIALECTS["chat"]).transcript.index
+    assert _Counted.of(index) is counted
+    after = counted.count_one(0, index, TOKENIZER)
+    assert (
+        set(before.values.tolist())
+        < set(after.values.tolist())
+        == set(measure_each(index)[0].values.tolist())
+    )

@@ -8,6 +8,7 @@ import json
 import pickle
 import sys
 import threading
+from collections import UserList
 from contextlib import contextmanager
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.conversation.opening import count_same
 from penstock.writing import compiled
 from penstock.writing.compiled import (
     CompiledFinder,
@@ -282,6 +284,49 @@ def test_pieces_are_found_behind_each_other(text, pieces, farthest):
         after = found + len(piece) if found >= 0 else after
         expected.append(found)
     assert core.find_each(text, tuple(pieces), farthest) == expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.text(alphabet="abAB \nÿ\u0101", max_size=150), max_size=6),
+    st.lists(st.text(alphabet="abAB ÿ\u0101", max_size=5), max_size=6),
+)
+def test_texts_that_hold_words(texts, words):
+    expected = [[place for place, text in enumerate(texts) if word in text] for word in words]
+    assert core.find_holding(texts, words) == expected
+
+
+def test_a_word_is_found_wherever_it_stands():
+    """Texts are looked through 64 places at a time."""
+    for place in range(200):
+        text = "x" * place + "needle" + "x" * (199 - place)
+        assert core.find_holding([text, text[:-200] + "needl" + "x" * 200], ["needle", "needles"]) == [
+            [0],
+            [],
+        ]
+    for wrong in ((["a"], [b"a"]), ([None], ["a"]), (("a",), ["a"])):
+        with pytest.raises(TypeError):
+            core.find_holding(*wrong)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 3)), st.lists(st.integers(0, 3)), st.sampled_from([list, tuple]))
+def test_same_objects_are_counted(one, other, kind):
+    objects = [object() for _ in range(4)]
+    some, others = kind(objects[place] for place in one), [objects[place] for place in other]
+    expected = next(
+        (place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]),
+        min(len(one), len(other)),
+    )
+    assert core.count_same(some, others) == expected
+    assert count_same(some, others) == count_same(iter_over(some), others) == expected
+    with pytest.raises(TypeError):
+        core.count_same(iter_over(some), others)
+
+
+def iter_over(items):
+    """The same items in a sequence that is neither a list nor a tuple, which Python compares."""
+    return UserList(items)
 
 
 def test_pieces_are_found_however_far():

@@ -6,8 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.conversation.dialects import DIALECTS
 from penstock.conversation.handles import AFTER, number_messages, numbers_after
 from penstock.conversation.message import Message, Role, Summary, Text
+from penstock.writing.reading import Index
+from penstock.writing.transcript import Transcript
+from penstock.writing.vocabulary import Vocabulary
 
 
 def said(text="words"):
@@ -60,3 +64,14 @@ class TestAttribute:
         numbers = sorted(kept)
         messages = [handoff(numbers_after(numbers, newest)), *[said()] * (len(numbers) + new)]
         assert number_messages(messages) == (0, *numbers, *range(newest + 1, newest + 1 + new))
+
+
+@pytest.mark.parametrize("numbers", [(), (1, 2, 3, 4), (1, 0, 7, 0, 12), (2, 3), (3, 1, 1)])
+def test_messages_are_found_by_their_numbers(numbers):
+    transcript = Transcript(
+        DIALECTS["chat"], [said()] * len(numbers), (), (), numbers, (), Index(Vocabulary()), (), ()
+    )
+    for wanted in ({0}, {1, 3}, {0, 7, 99}, {4, -1}, set()):
+        standing = [place for place, number in enumerate(numbers) if number in wanted]
+        assert transcript.find_standing(wanted) == standing
+        assert transcript.find_places(wanted) == {numbers[place]: place for place in standing}

@@ -221,6 +221,17 @@ def test_owners_of_words_and_their_sources_are_counted(pieces, small_piece):
         )
 
 
+def test_there_are_never_many_pieces_of_postings(monkeypatch):
+    """Whether rows come all at once, in equal parts, or a few at a time."""
+    monkeypatch.setattr(vocabulary, "_SMALL_PIECE", 4)
+    postings, owner = Postings(), 0
+    for many in (*[500] * 5, *[3] * 400, *[40] * 100, 2_000, *[3] * 100):
+        postings.add(np.arange(many, dtype=np.uint16), np.arange(owner, owner + many, dtype=np.int32))
+        owner += many
+        assert len(postings._owners) <= 20
+    assert sum(map(len, postings._owners)) == owner
+
+
 def test_a_value_may_have_more_words_than_fit_into_the_fewest_bits():
     words = ["".join(some) for some in islice(product("abcdefghijklmnopqrstuvwxyz", repeat=4), 70_000)]
     sizes = [2, 254, 255, 256, 300, 70_000, 3]
