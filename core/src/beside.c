@@ -130,27 +130,20 @@ static ptrdiff_t add_up(const Search *search, int32_t start, int32_t end, int32_
     return hit_count;
 }
 
-/* Most excerpts say nothing new of a value that stands in many: one test finds that out. */
 static inline void take_in(const Hit *hit, const Excerpt *excerpt, int32_t number, Row *one)
 {
     int32_t others = (int32_t)(excerpt->rule - rule_of(hit->look)), size = excerpt->size;
-    int32_t used = excerpt->used - use_of(hit->look);
-    bool has_more = others >= ((int64_t)one->rule + 1) * (size - 1); /* a division takes its time */
-    one->last = number;
-    if (!((used > one->used) | has_more | (excerpt->asked > one->asked) | (excerpt->work > one->work) | (size < one->crowd) |
-          (number < one->first))) {
-        return;
-    }
-    one->used = larger(one->used, used);
+    one->used = larger(one->used, excerpt->used - use_of(hit->look));
     if (size == 1) {
         one->rule = larger(one->rule, NO_NEIGHBOUR);
-    } else if (has_more) {
+    } else if (others >= ((int64_t)one->rule + 1) * (size - 1)) { /* a division takes its time */
         one->rule = divide(others, size - 1);
     }
     one->asked = larger(one->asked, excerpt->asked);
     one->work = larger(one->work, excerpt->work);
     one->crowd = smaller(one->crowd, size);
     one->first = smaller(one->first, number);
+    one->last = number;
 }
 
 /* The row of a value that is asked about, or NULL where it has none. */

@@ -477,7 +477,7 @@ class ExtractiveWriter:
             for place in beside.kept - beside.kept_verbatim:
                 number = self._transcript.numbers[place]
                 held[number] = f"{held.get(number, '')}\n{shown}"
-        numbers, standing = self._transcript.numbers, self._transcript.find_standing(held)
+        numbers, standing = self._transcript.numbers, self._transcript.list_places(held)
         places = {numbers[place]: place for place in standing}  # of handoffs, which all have 0, the last one
         by_people = index.speakers == Speaker.USER
         own = self._are_of(frozenset(places.values())) | (self._are_of(frozenset(standing)) & by_people)

@@ -114,7 +114,7 @@ class Transcript(msgspec.Struct, frozen=True, eq=False, dict=True):
         """True if the messages have the numbers 1, 2, 3 and so on: then a number tells its place."""
         return self.numbers == tuple(range(1, len(self.numbers) + 1))
 
-    def find_standing(self, numbers: Collection[int]) -> list[int]:
+    def list_places(self, numbers: Collection[int]) -> list[int]:
         """Returns the positions of the messages with these numbers, in order; 0 stands for every handoff."""
         if self._counts_on:
             return sorted(number - 1 for number in {*numbers} if 0 < number <= len(self.numbers))
@@ -122,7 +122,7 @@ class Transcript(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def find_places(self, numbers: Collection[int]) -> dict[int, int]:
         """Returns the position of each of these messages by its number; of handoffs, which all have 0, the last one's."""
-        return {self.numbers[place]: place for place in self.find_standing(numbers)}
+        return {self.numbers[place]: place for place in self.list_places(numbers)}
 
     @cached_property
     def total_tokens(self) -> int:

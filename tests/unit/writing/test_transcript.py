@@ -73,5 +73,5 @@ def test_messages_are_found_by_their_numbers(numbers):
     )
     for wanted in ({0}, {1, 3}, {0, 7, 99}, {4, -1}, set()):
         standing = [place for place, number in enumerate(numbers) if number in wanted]
-        assert transcript.find_standing(wanted) == standing
+        assert transcript.list_places(wanted) == standing
         assert transcript.find_places(wanted) == {numbers[place]: place for place in standing}
