@@ -1247,10 +1247,10 @@ static int holds(PyObject *text, PyObject *word)
     return PyUnicode_Contains(text, word);
 }
 
-static bool are_texts(PyObject *list)
+static bool are_texts(PyObject *some)
 {
-    for (Py_ssize_t place = 0; place < PyList_GET_SIZE(list); place++) {
-        PyObject *text = PyList_GET_ITEM(list, place);
+    for (Py_ssize_t place = 0; place < PyTuple_GET_SIZE(some); place++) {
+        PyObject *text = PyTuple_GET_ITEM(some, place);
         if (!PyUnicode_Check(text)) {
             PyErr_Format(PyExc_TypeError, "expected a str, not %.80s", Py_TYPE(text)->tp_name);
             return false;
@@ -1260,35 +1260,34 @@ static bool are_texts(PyObject *list)
 }
 
 /* Returns for each word a list of the places of those texts that hold it. Looks for all words in one text after the other, since a
- * text stays in the processor's caches for so long. */
+ * text stays in the processor's caches for so long. Texts and words are tuples, which nobody can change meanwhile. */
 static PyObject *find_holding(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *texts, *words;
-    if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &texts, &PyList_Type, &words) || !are_texts(texts) || !are_texts(words)) {
+    if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &texts, &PyTuple_Type, &words) || !are_texts(texts) || !are_texts(words)) {
         return NULL;
     }
-    PyObject *holding = PyList_New(PyList_GET_SIZE(words));
+    PyObject *holding = PyTuple_New(PyTuple_GET_SIZE(words));
     bool good = holding != NULL;
-    for (Py_ssize_t word = 0; good && word < PyList_GET_SIZE(words); word++) {
+    for (Py_ssize_t word = 0; good && word < PyTuple_GET_SIZE(words); word++) {
         PyObject *places = PyList_New(0);
         good = places != NULL;
-        PyList_SET_ITEM(holding, word, places);
+        PyTuple_SET_ITEM(holding, word, places);
     }
-    for (Py_ssize_t text = 0; good && text < PyList_GET_SIZE(texts); text++) {
+    for (Py_ssize_t text = 0; good && text < PyTuple_GET_SIZE(texts); text++) {
         PyObject *place = NULL;
-        for (Py_ssize_t word = 0; good && word < PyList_GET_SIZE(words); word++) {
-            int held = holds(PyList_GET_ITEM(texts, text), PyList_GET_ITEM(words, word));
+        for (Py_ssize_t word = 0; good && word < PyTuple_GET_SIZE(words); word++) {
+            int held = holds(PyTuple_GET_ITEM(texts, text), PyTuple_GET_ITEM(words, word));
             good = held >= 0;
             if (held > 0) {
                 place = place == NULL ? PyLong_FromSsize_t(text) : place;
-                good = place != NULL && PyList_Append(PyList_GET_ITEM(holding, word), place) == 0;
+                good = place != NULL && PyList_Append(PyTuple_GET_ITEM(holding, word), place) == 0;
             }
         }
         Py_XDECREF(place);
     }
     if (!good) {
-        Py_XDECREF(holding);
-        return NULL;
+        Py_CLEAR(holding);
     }
     return holding;
 }

@@ -214,10 +214,10 @@ def find_each(text: str, pieces: tuple[str, ...], farthest: int) -> list[int]:
     return places
 
 
-def find_holding(texts: Sequence[str], words: Sequence[str]) -> list[list[int]]:
+def find_holding(texts: Sequence[str], words: Sequence[str]) -> Sequence[list[int]]:
     """Returns for each word the places of those texts that hold it."""
     if HAS_CORE:
-        held: list[list[int]] = core.find_holding(list(texts), list(words))
+        held: tuple[list[int], ...] = core.find_holding(tuple(texts), tuple(words))
         return held
     return [[place for place, text in enumerate(texts) if word in text] for word in words]
 
