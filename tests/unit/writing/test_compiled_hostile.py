@@ -56,6 +56,8 @@ def test_things_of_any_kind_are_taken_or_refused(name, seed):
         made = call(*some.choices(make_things(), k=some.choice([0, 1, 1, 2, 2, 3, 4, 6, 9, 19])))
     except REFUSALS:
         return
+    if type(made).__module__ != "penstock_core":  # a list refuses in ways of its own
+        return
     for method in [method for method in dir(made) if not method.startswith("_")]:
         try:
             getattr(made, method)(*some.choices(make_things(), k=some.randrange(5)))
