@@ -133,7 +133,7 @@ class UpstreamClient:
         """Sends a request and returns its answer once that has begun. Raises aiohttp's errors, and OSError."""
         place = self._places.get(url) or self._find_place(url)
         connection = await self._connect(place)
-        writing = None
+        writing, answer = None, None
         try:
             protocol = _require_open(connection)
             protocol.set_response_params(
@@ -148,12 +148,13 @@ class UpstreamClient:
             head = write_head(f"{method} {place.target} HTTP/1.1", headers, _frame(method, place.host, body))
             writing = _write(protocol, head, body)
             message, content = await _read_head(protocol, place)
-            return ArrivingAnswer(method, message, content, connection, writing)
-        except BaseException:
-            if writing is not None:
-                writing.cancel()
-            connection.close()
-            raise
+            answer = ArrivingAnswer(method, message, content, connection, writing)
+        finally:
+            if answer is None:
+                if writing is not None:
+                    writing.cancel()
+                connection.close()
+        return answer
 
     async def _connect(self, place: _Place) -> Connection:
         if self._connector is None:
