@@ -197,7 +197,7 @@ class _Child:
                 return str(self._told.recv())
         except EOFError:
             pass
-        raise SettingsError("a process of the gateway did not start; its own words stand above")
+        raise SettingsError("a process of the gateway did not start; what it said is above")
 
     def start_again_if_it_ended(self, stopping: threading.Event) -> None:
         """Starts another one in its place, after a pause, unless all are to end."""

@@ -171,7 +171,7 @@ class StoreKeys:
         key = self.find(named.decode())
         if key is None:
             raise SettingsError(
-                "the store has lost its key for seals: penstock keys rotate-seal makes another"
+                "the store has lost its sealing key; make a new one with `penstock keys rotate-seal`"
             )
         return key
 

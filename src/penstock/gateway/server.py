@@ -509,7 +509,7 @@ def _unpack(body: bytes, packing: str, most_bytes: int) -> bytes:
         if not unpacker.eof:
             raise Refused(f"the request's body breaks off: its {packing} data has no end", status=400)
         if unpacker.unused_data:  # a second member, or rubbish: without it the request would be another one
-            raise Refused(f"the request's body has more behind the end of its {packing} data", status=400)
+            raise Refused(f"the request's body goes on after the end of its {packing} data", status=400)
         return unpacked
     raise Refused(
         f"content-encoding {packing[:20]!r} is not supported; send the body plain, or as gzip", status=415

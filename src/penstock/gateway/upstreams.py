@@ -152,7 +152,7 @@ def _read_key(name: str, variable: str, address: Address, environ: Mapping[str, 
         )
     if not (address.encrypted or address.loopback):
         raise SettingsError(
-            f"gateway.upstreams: {name} is asked over plain http, where anybody on the way can read the key in "
+            f"gateway.upstreams: {name} is asked over plain http, so anyone on the network path can read the key in "
             f"{variable}; use https"
         )
     return key

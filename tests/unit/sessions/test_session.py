@@ -288,7 +288,7 @@ def test_everything_with_a_handle_can_be_had(session, store):
     session.append(talk(12))
     session.compact(target_tokens=2_000)
     assert session.original("M2") == session.original("[m2]") == session.original("m2")
-    assert session.original("s1").startswith("Notes of another assistant")
+    assert session.original("s1").startswith("Notes by another assistant")
     for handle in ("s2", "n1", "r000000000000", "m999", "m0", "", "x", "m٣"):
         with pytest.raises(UnknownHandle):
             session.original(handle)
