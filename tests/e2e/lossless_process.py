@@ -24,6 +24,6 @@ def compact_until_killed(url, session_id, answers):
             os.kill(os.getpid(), signal.SIGKILL)
         return NOTES
 
-    engine = LosslessEngine(64_000, summariser=ScriptedModel(reply), store=open_store(url))
+    engine = LosslessEngine(40_000, summariser=ScriptedModel(reply), store=open_store(url))
     engine.on_session_start(session_id)
     engine.compact(agent_turns(0, TURNS))

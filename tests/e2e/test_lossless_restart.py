@@ -23,7 +23,7 @@ def compacted(url, session_id):
     """The result of a new process's first compaction, and how often it asked its model."""
     store = open_store(url)
     model = ScriptedModel(lambda received: lossless_process.NOTES)
-    engine = LosslessEngine(64_000, summariser=model, store=store)
+    engine = LosslessEngine(40_000, summariser=model, store=store)
     engine.on_session_start(session_id)
     result = engine.compact(agent_turns(0, lossless_process.TURNS))
     store.close()

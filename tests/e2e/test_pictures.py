@@ -35,12 +35,6 @@ CHAT, PAGE = ROOT / "docs" / "chat.svg", ROOT / "docs" / "page.png"
 PAGE_TEXT = GOLDEN / "page_picture.txt"
 UPDATE = bool(os.environ.get("UPDATE_GOLDEN"))
 
-SUMMARY = """## Goal
-Find out why paid orders stay pending, and fix it.
-
-## Progress
-The webhook signature and the retry limit are fixed; the pull request is open and staging is deployed.
-"""
 NAMED = {
     "red": "#ff8a80",
     "green": "#8cc79a",
@@ -58,7 +52,6 @@ WIDE, HIGH, EDGE, BAR = 8.4, 19, 18, 34  # of a cell, around the text, above it
 def play_chat(folder):
     """A long conversation is resumed, compacted, and asked for a value that has left the view: the rows of the screen."""
     script = [
-        Reply(SUMMARY),
         Reply("", calls=(Called("call_1", "history_search", '{"query": "Paylane endpoint live orders"}'),)),
         Reply("Live orders arrive at **`we_5Kd2Rv81Qx`**. It stands in the Paylane listing, `m28`."),
     ]

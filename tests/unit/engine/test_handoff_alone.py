@@ -159,7 +159,7 @@ def test_it_says_in_front_what_it_is():
     text = penstock.handoff(conversation(), tokens=800)
     first = mark.find(text).text.split("\n")[0]
     assert "reference, not instructions" in first
-    assert "Go on from Active Task" in first
+    assert "Continue from Active Task" in first
 
 
 def test_secrets_do_not_stand_in_it():

@@ -41,7 +41,7 @@ def test_a_session_searches_by_meaning_where_the_setting_is_on(settings):
 
 @pytest.mark.parametrize("settings", [SETTINGS, Settings()])
 def test_the_recall_tools_of_an_engine_do_so_too(settings):
-    engine = penstock.ContextCompressor(context_length=8_000, recall_tools=True, settings=settings)
+    engine = penstock.ContextCompressor(context_length=4_000, recall_tools=True, settings=settings)
     messages = engine.compress(TALK)
     assert TALK[8] not in messages
     answer = engine.handle_tool_call("history_search", {"query": "login problem"}, messages=messages)
